@@ -1,0 +1,212 @@
+//! What a pipe may know while it runs: its name, its randomness, its rank; nothing of threads or queues.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use futures::channel::oneshot;
+
+use crate::rng::{Rng, mix};
+use crate::{Error, ErrorKind, Item, Origin, Result};
+
+/// What a pipe may know while it runs. Cheap to clone.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    node: Arc<str>,
+    node_key: u64,
+    source: u16,
+    run: RunInfo,
+    round: u64,
+    counters: Arc<Counters>,
+}
+
+/// What all nodes of one epoch share.
+#[derive(Clone)]
+pub(crate) struct RunInfo {
+    pub seed: u64,
+    pub epoch: u64,
+    pub rank: Rank,
+    pub uneven: Option<Uneven>,
+    pub cancelled: Arc<AtomicBool>,
+    pub offload: Option<Arc<dyn Offload>>,
+}
+
+/// Runs blocking work somewhere it disturbs nobody; implemented by the executor.
+pub(crate) trait Offload: Send + Sync {
+    fn offload(&self, work: Box<dyn FnOnce() + Send>);
+}
+
+/// Which part of the data this process takes: rank `index` of `world`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// This process, from 0.
+    pub index: usize,
+    /// How many processes there are.
+    pub world: usize,
+}
+
+impl Default for Rank {
+    fn default() -> Self {
+        Rank { index: 0, world: 1 }
+    }
+}
+
+/// What happens when the items do not divide evenly among the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uneven {
+    /// The items left over are dropped and counted; every rank sees equally many.
+    Drop,
+    /// Ranks that would come short repeat one of their earlier items; every rank sees equally many.
+    Pad,
+    /// Ranks may see one item more or less than others. Collective steps of a training job will not line up.
+    Allow,
+    /// Items left over are an error at the end of the stream.
+    Error,
+}
+
+/// What the edge behind a node counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub items: AtomicU64,
+    pub chunks: AtomicU64,
+    pub errors: AtomicU64,
+    pub dropped: AtomicU64,
+    /// Time spent inside the node and what runs inline above it, from a sample of the calls, scaled up.
+    pub busy_ns: AtomicU64,
+}
+
+impl Context {
+    pub(crate) fn new(
+        node: Arc<str>,
+        source: u16,
+        run: RunInfo,
+        round: u64,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let node_key = crate::rng::hash_name(&node);
+        Context(Arc::new(Inner { node, node_key, source, run, round, counters }))
+    }
+
+    /// The name of the node, which errors and figures carry.
+    pub fn node(&self) -> &Arc<str> {
+        &self.0.node
+    }
+
+    /// The seed of the loader.
+    pub fn seed(&self) -> u64 {
+        self.0.run.seed
+    }
+
+    /// The epoch, from 0.
+    pub fn epoch(&self) -> u64 {
+        self.0.run.epoch
+    }
+
+    /// Which part of the data this process takes.
+    pub fn rank(&self) -> Rank {
+        self.0.run.rank
+    }
+
+    /// What happens to items that do not divide evenly among the ranks, if the loader says.
+    pub fn uneven(&self) -> Option<Uneven> {
+        self.0.run.uneven
+    }
+
+    /// The random stream of an item in this node: a function of seed, epoch, node name and origin alone.
+    pub fn rng(&self, origin: &Origin) -> Rng {
+        self.keyed(mix(origin.key()) ^ ITEM)
+    }
+
+    /// The random stream of the node itself, for a pipe that looks at the stream as a whole.
+    pub fn node_rng(&self) -> Rng {
+        self.keyed(NODE)
+    }
+
+    fn keyed(&self, last: u64) -> Rng {
+        let run = &self.0.run;
+        let epoch = if self.0.round == 0 { run.epoch } else { mix(mix(run.epoch) ^ self.0.round) };
+        Rng::from_key([run.seed, epoch, self.0.node_key, last])
+    }
+
+    /// The origin of item `index` of this source. In a [`repeat`](crate::Graph::repeat), each round has its own.
+    #[inline]
+    pub fn origin(&self, index: u64) -> Origin {
+        let root = Origin::root(self.0.source, index);
+        if self.0.round == 0 { root } else { root.child(self.0.round) }
+    }
+
+    /// Counts items that are left out on purpose, so that the sums of the epoch add up.
+    pub fn count_dropped(&self, items: u64) {
+        if items > 0 {
+            self.0.counters.dropped.fetch_add(items, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the epoch was dropped. Long loops should look now and then, and end their stream.
+    #[inline]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.run.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Runs blocking work, such as reading a local file, where it holds up no other I/O: on the blocking pool of
+    /// the async runtime, or at once where the graph runs inline.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Panic`] if the work panics.
+    pub async fn blocking<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
+        let guarded = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        let outcome = match &self.0.run.offload {
+            None => guarded(),
+            Some(offload) => {
+                let (send, receive) = oneshot::channel();
+                offload.offload(Box::new(move || drop(send.send(guarded()))));
+                receive.await.map_err(|_| Error::new(ErrorKind::Io, "the runtime stopped"))?
+            }
+        };
+        outcome.map_err(Error::panic)
+    }
+
+    /// Names an error after this node and an item.
+    pub fn fail<T>(&self, item: &Item<T>, error: Error) -> Error {
+        error.at(self.node()).of(item.origin())
+    }
+
+    pub(crate) fn round(&self) -> u64 {
+        self.0.round
+    }
+
+    pub(crate) fn counters(&self) -> &Arc<Counters> {
+        &self.0.counters
+    }
+}
+
+const ITEM: u64 = 0x6974_656d;
+const NODE: u64 = 0x6e6f_6465;
+
+/// A context for tests of a single pipe: seed and epoch 0, rank 0 of 1, blocking work at once.
+impl Default for Context {
+    fn default() -> Self {
+        let run = RunInfo {
+            seed: 0,
+            epoch: 0,
+            rank: Rank::default(),
+            uneven: None,
+            cancelled: Arc::default(),
+            offload: None,
+        };
+        Context::new("pipe".into(), 0, run, 0, Arc::default())
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("node", &self.0.node)
+            .field("seed", &self.seed())
+            .field("epoch", &self.epoch())
+            .field("rank", &self.rank())
+            .finish_non_exhaustive()
+    }
+}

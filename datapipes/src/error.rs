@@ -1,0 +1,273 @@
+//! The one error type: which node, which item, and why.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Origin;
+
+/// The result of anything that can go wrong on the way of an item.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Any error of a user's own.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
+
+/// What went wrong with one item, or with the graph: the node, the item and the cause.
+///
+/// `Display` prints one line, `node: item: what: cause: deeper cause`, with control characters escaped, so that
+/// a hostile file name cannot forge log lines. The causes are also reachable through
+/// [`source`](std::error::Error::source).
+///
+/// The executor fills in the node and, where a step fails for one item, that item's [`Origin`]; a pipe has to
+/// set them only when it knows better.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    node: Option<Arc<str>>,
+    item: Option<Origin>,
+    message: String,
+    source: Option<BoxError>,
+}
+
+/// What a caller can do about an [`Error`].
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// Something was not there: a file that vanished, a missing key.
+    NotFound,
+    /// Permission was refused.
+    Denied,
+    /// The operating system or the network failed in another way.
+    Io,
+    /// The data ends before it should.
+    Truncated,
+    /// The data is there but is not what its format allows.
+    Corrupt,
+    /// The data is legal, but this library does not read it.
+    Unsupported,
+    /// A limit was reached: expansion, pixels, buffered items, skipped errors.
+    Limit,
+    /// Items that must fit together do not: different shapes, dtypes, lengths or keys.
+    Shape,
+    /// A user's own function returned an error.
+    User,
+    /// A user's own function, or a pipe, panicked.
+    Panic,
+    /// The graph or its settings are wrong; see [`BuildError`](crate::BuildError).
+    Config,
+}
+
+impl ErrorKind {
+    /// Whether an error of this kind is about one item, so that a policy may skip it.
+    ///
+    /// Panics and configuration errors are not: after them nothing can be said of the items that follow.
+    pub fn is_about_an_item(self) -> bool {
+        !matches!(self, ErrorKind::Panic | ErrorKind::Config)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ErrorKind::NotFound => "not found",
+            ErrorKind::Denied => "permission denied",
+            ErrorKind::Io => "I/O error",
+            ErrorKind::Truncated => "truncated",
+            ErrorKind::Corrupt => "corrupt",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Limit => "limit reached",
+            ErrorKind::Shape => "shape mismatch",
+            ErrorKind::User => "error",
+            ErrorKind::Panic => "panicked",
+            ErrorKind::Config => "wrong configuration",
+        })
+    }
+}
+
+impl Error {
+    /// An error of a kind, with the facts in words (lower case, no full stop).
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error(Box::new(Inner { kind, node: None, item: None, message: message.into(), source: None }))
+    }
+
+    /// Wraps an error of a user's own, [`ErrorKind::User`].
+    ///
+    /// An [`Error`] that was boxed on its way comes out as it was.
+    pub fn user(error: impl Into<BoxError>) -> Self {
+        match error.into().downcast::<Error>() {
+            Ok(own) => *own,
+            Err(other) => {
+                let mut error = Error::new(ErrorKind::User, String::new());
+                error.0.source = Some(other);
+                error
+            }
+        }
+    }
+
+    /// Wraps an error of the operating system, sorted by its kind.
+    pub fn io(error: std::io::Error) -> Self {
+        use std::io::ErrorKind as Io;
+        if error.get_ref().is_some_and(|inner| inner.is::<Error>()) {
+            return Error::user(error.into_inner().expect("checked in the line above"));
+        }
+        let kind = match error.kind() {
+            Io::NotFound => ErrorKind::NotFound,
+            Io::PermissionDenied => ErrorKind::Denied,
+            Io::UnexpectedEof => ErrorKind::Truncated,
+            Io::InvalidData => ErrorKind::Corrupt,
+            Io::Unsupported => ErrorKind::Unsupported,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, String::new()).with_source(error)
+    }
+
+    /// An error from what a panic was raised with.
+    pub fn panic(payload: Box<dyn std::any::Any + Send>) -> Self {
+        let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+            (Some(text), _) => (*text).to_owned(),
+            (_, Some(text)) => text.clone(),
+            _ => "with a value that is not text".to_owned(),
+        };
+        // A payload may panic again when dropped; it must not take the executor with it.
+        if let Err(second) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(second);
+        }
+        Error::new(ErrorKind::Panic, message)
+    }
+
+    /// Adds the cause.
+    pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Says in which node it happened, unless that is known already.
+    pub fn at(mut self, node: &Arc<str>) -> Self {
+        self.0.node.get_or_insert_with(|| node.clone());
+        self
+    }
+
+    /// Says to which item it happened, unless that is known already.
+    pub fn of(mut self, item: &Origin) -> Self {
+        self.0.item.get_or_insert_with(|| item.clone());
+        self
+    }
+
+    /// The kind, by which a caller decides.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The name of the node in which it happened, once the error has left that node.
+    pub fn node(&self) -> Option<&str> {
+        self.0.node.as_deref()
+    }
+
+    /// The item to which it happened: its coordinates, and its name where it has one.
+    pub fn item(&self) -> Option<&Origin> {
+        self.0.item.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.0;
+        let mut line = String::new();
+        if let Some(node) = &inner.node {
+            line += &format!("{node}: ");
+        }
+        if let Some(item) = &inner.item {
+            line += &format!("{item}: ");
+        }
+        if inner.kind != ErrorKind::User || inner.source.is_none() {
+            line += &inner.kind.to_string();
+            line += if inner.message.is_empty() && inner.source.is_none() { "" } else { ": " };
+        }
+        line += &inner.message;
+        let mut said = !inner.message.is_empty();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            line += if said { ": " } else { "" };
+            line += &error.to_string();
+            said = true;
+            // An `Error` prints its own causes.
+            cause = if error.is::<Error>() { None } else { error.source() };
+        }
+        f.write_str(&escape(&line))
+    }
+}
+
+/// Control characters as escapes, so that a name stays on its line.
+pub(crate) fn escape(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.chars().any(char::is_control) {
+        text.chars()
+            .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+            .collect::<String>()
+            .into()
+    } else {
+        text.into()
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("node", &self.0.node)
+            .field("item", &self.0.item)
+            .field("message", &self.0.message)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|e| &**e as _)
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Error::io(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_node_item_and_every_cause_on_one_line() {
+        let cause = std::io::Error::other("disk\non fire");
+        let item = Origin::root(0, 17).named("a\tb.tar");
+        let error = Error::new(ErrorKind::Corrupt, "bad header").with_source(cause).at(&"untar".into()).of(&item);
+        assert_eq!(error.to_string(), "untar: a\\tb.tar: corrupt: bad header: disk\\non fire");
+    }
+
+    #[test]
+    fn a_users_error_is_shown_as_it_is() {
+        assert_eq!(Error::user("no such label").to_string(), "no such label");
+        let own = Error::user(Error::new(ErrorKind::Limit, "too many"));
+        assert_eq!(own.kind(), ErrorKind::Limit);
+    }
+
+    #[test]
+    fn the_innermost_node_and_item_win() {
+        let error = Error::new(ErrorKind::Io, "x").at(&"inner".into()).at(&"outer".into());
+        assert_eq!(error.node(), Some("inner"));
+    }
+
+    #[test]
+    fn a_panic_payload_that_panics_when_dropped_is_contained() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                if !std::thread::panicking() {
+                    std::panic::resume_unwind(Box::new("again"));
+                }
+            }
+        }
+        assert_eq!(Error::panic(Box::new(Bomb)).kind(), ErrorKind::Panic);
+    }
+}

@@ -1,0 +1,131 @@
+//! Finds what is wrong with a graph before anything runs, all of it at once, by node name.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::{Flow, Op};
+use crate::loader::Settings;
+use crate::{Role, Uneven};
+
+/// Everything that is wrong with a graph and its settings, one line each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildError {
+    problems: Vec<String>,
+}
+
+impl BuildError {
+    /// The problems, each with the name of its node.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.problems.len();
+        write!(f, "the graph cannot run, for {count} reason{}", if count == 1 { "" } else { "s" })?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n  {}", crate::error::escape(problem)))
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// What lies on the way from the sources to a node.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    /// A shuffle before any shard.
+    shuffled: bool,
+    /// Shards on the way with the fewest, and on the one with the most.
+    shards: (usize, usize),
+}
+
+pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> {
+    let mut problems = Vec::new();
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    let mut ways: Vec<Way> = Vec::new();
+    let world = settings.rank.world;
+
+    for node in &flow.nodes {
+        let (name, facts) = (&*node.name, &node.hints().facts);
+        *names.entry(name).or_default() += 1;
+        problems.extend(facts.problems.iter().map(|problem| format!("{name}: {problem}")));
+        if name.is_empty() {
+            problems.push("a node with an empty name".to_owned());
+        }
+        if node.node.concurrency == Some(0) {
+            problems.push(format!("{name}: a concurrency of zero"));
+        }
+        for (port, &readers) in node.readers.iter().enumerate().filter(|&(_, &readers)| readers > 1) {
+            let output = if port > 0 { format!(" (output {port})") } else { String::new() };
+            problems.push(format!(
+                "{name}{output}: feeds {readers} nodes; use `fork` to give one stream to several consumers"
+            ));
+        }
+        if let Op::Split(_) = node.node.op {
+            // An output that nobody reads holds up the others once its buffer is full.
+            let unread = (0..node.node.outputs()).filter(|&port| node.readers.get(port).is_none_or(|&r| r == 0));
+            problems.extend(unread.map(|port| format!("{name}: nobody reads its output {port}")));
+        }
+
+        let mut way = node.inputs.iter().map(|&(id, _)| ways[id]).reduce(Way::join).unwrap_or_default();
+        match facts.role {
+            Role::Shuffle if way.shards.1 > 0 && !way.shuffled && world > 1 => problems.push(format!(
+                "{name}: shuffles behind the sharding filter only, so each rank would see the same part every epoch; \
+                 shuffle before it, or say `Shuffle::within_rank`"
+            )),
+            Role::Shuffle => way.shuffled |= way.shards.1 == 0,
+            Role::Shard { can_pad } => {
+                if way.shards.1 > 0 {
+                    problems.push(format!("{name}: shards a second time, so data would be lost"));
+                }
+                if settings.uneven == Some(Uneven::Pad) && !can_pad {
+                    problems.push(format!("{name}: cannot pad; use `sharding_filter_padded`, whose items are cloned"));
+                }
+                way.shards = (way.shards.0 + 1, way.shards.1 + 1);
+            }
+            _ => {}
+        }
+        ways.push(way);
+    }
+
+    for (name, count) in names.iter().filter(|(_, count)| **count > 1) {
+        problems.push(format!("{name}: {count} nodes have this name"));
+    }
+    let root = ways[flow.root.0];
+    if world == 0 || settings.rank.index >= world {
+        problems.push(format!("rank {} of {world}: there is no such rank", settings.rank.index));
+    } else if world > 1 {
+        if root.shards.0 == 0 {
+            problems.push(format!(
+                "no sharding filter on the way from a source: each of the {world} ranks would see all of its data"
+            ));
+        }
+        if settings.uneven.is_none() {
+            problems.push(format!(
+                "{world} ranks, and nothing said of items that do not divide among them; call `uneven`"
+            ));
+        }
+        if let Some(len) = flow.nodes.iter().filter_map(|n| n.hints().len).min()
+            && len < world as u64
+            && settings.uneven != Some(Uneven::Allow)
+        {
+            problems.push(format!("a source has {len} items for {world} ranks"));
+        }
+    }
+    if settings.memory == Some(0) {
+        problems.push("a memory budget of zero bytes".to_owned());
+    }
+    if settings.in_flight == Some(0) {
+        problems.push("zero requests in flight".to_owned());
+    }
+    if problems.is_empty() { Ok(()) } else { Err(BuildError { problems }) }
+}
+
+impl Way {
+    fn join(self, other: Way) -> Way {
+        Way {
+            shuffled: self.shuffled && other.shuffled,
+            shards: (self.shards.0.min(other.shards.0), self.shards.1.max(other.shards.1)),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Nodes and edges without their types. Types are erased once per chunk, never per item.
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::{self, Poll, ready};
+
+use crate::items::{Chunk, Chunks, Demand};
+use crate::pipe::{Inputs, Rerun, Split};
+use crate::{Context, Error, Items, Join, Pipe, Source};
+
+/// An `Items<T>` whose `T` only the edge knows.
+pub(crate) type AnyItems = Box<dyn Any + Send>;
+
+/// A `Chunk<T>` whose `T` only the edge knows, with its size.
+pub(crate) struct AnyChunk {
+    pub chunk: Box<dyn Any + Send>,
+    pub len: usize,
+    pub errors: usize,
+    pub bytes: usize,
+}
+
+/// A stream of chunks whose `T` only the edge knows.
+pub(crate) trait ErasedChunks: Send {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>>;
+}
+
+/// What the executor can do with an edge without knowing the type of its items.
+pub(crate) trait Edge: Send + Sync {
+    /// Takes the type off.
+    fn erase(&self, items: AnyItems) -> Box<dyn ErasedChunks>;
+    /// Puts it back.
+    fn restore(&self, chunks: Box<dyn ErasedChunks>) -> AnyItems;
+    /// A stream of one chunk.
+    fn one(&self, chunk: AnyChunk) -> AnyItems;
+    /// Guards a node's output: counts, names errors, catches panics.
+    fn guard(&self, items: AnyItems, context: Context) -> AnyItems;
+    /// A stream of one error.
+    fn fail(&self, error: Error) -> AnyItems;
+    /// A chunk of one error.
+    fn fail_chunk(&self, error: Error) -> AnyChunk;
+}
+
+type Weigh<T> = Arc<dyn Fn(&T) -> usize + Send + Sync>;
+
+pub(crate) struct EdgeOf<T>(Weigh<T>);
+
+impl<T: Send + 'static> EdgeOf<T> {
+    pub(crate) fn new(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
+        Arc::new(EdgeOf(Arc::new(weigh)))
+    }
+}
+
+pub(crate) fn typed<T: Send + 'static>(items: AnyItems) -> Items<T> {
+    *items.downcast::<Items<T>>().expect("edges are wired by type")
+}
+
+impl<T: Send + 'static> EdgeOf<T> {
+    fn wrap(&self, chunk: Chunk<T>) -> AnyChunk {
+        let (mut errors, mut bytes) = (0, 0);
+        for item in &chunk {
+            match item {
+                Ok(item) => bytes += (self.0)(item),
+                Err(_) => errors += 1,
+            }
+        }
+        AnyChunk { len: chunk.len(), errors, bytes, chunk: Box::new(chunk) }
+    }
+}
+
+impl<T: Send + 'static> Edge for EdgeOf<T> {
+    fn erase(&self, items: AnyItems) -> Box<dyn ErasedChunks> {
+        Box::new(Erased { items: typed::<T>(items), edge: EdgeOf(self.0.clone()) })
+    }
+
+    fn restore(&self, chunks: Box<dyn ErasedChunks>) -> AnyItems {
+        Box::new(Items::from_chunks(Restored::<T>(chunks, PhantomData)))
+    }
+
+    fn one(&self, chunk: AnyChunk) -> AnyItems {
+        Box::new(Items::from_chunk(unwrap::<T>(chunk)))
+    }
+
+    fn guard(&self, items: AnyItems, context: Context) -> AnyItems {
+        Box::new(Items::from_chunks(crate::run::Guard::new(typed::<T>(items), context)))
+    }
+
+    fn fail(&self, error: Error) -> AnyItems {
+        Box::new(Items::<T>::fail(error))
+    }
+
+    fn fail_chunk(&self, error: Error) -> AnyChunk {
+        self.wrap(vec![Err(error)])
+    }
+}
+
+fn unwrap<T: Send + 'static>(chunk: AnyChunk) -> Chunk<T> {
+    *chunk.chunk.downcast::<Chunk<T>>().expect("edges are wired by type")
+}
+
+struct Erased<T> {
+    items: Items<T>,
+    edge: EdgeOf<T>,
+}
+
+impl<T: Send + 'static> ErasedChunks for Erased<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
+        Poll::Ready(ready!(self.items.poll_chunk(cx, demand)).map(|chunk| self.edge.wrap(chunk)))
+    }
+}
+
+struct Restored<T>(Box<dyn ErasedChunks>, PhantomData<fn() -> T>);
+
+impl<T: Send + 'static> Chunks<T> for Restored<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        Poll::Ready(ready!(self.0.poll_chunk(cx, demand)).map(unwrap::<T>))
+    }
+}
+
+pub(crate) trait AnySource: Send + Sync {
+    fn open(&self, cx: &Context) -> AnyItems;
+}
+
+pub(super) struct SourceOp<S>(pub(super) Arc<S>);
+
+impl<S: Source> AnySource for SourceOp<S> {
+    fn open(&self, cx: &Context) -> AnyItems {
+        Box::new(self.0.open(cx))
+    }
+}
+
+pub(crate) trait AnyPipe: Send + Sync {
+    fn apply(&self, input: AnyItems, cx: &Context) -> AnyItems;
+    fn len_hint(&self, input: u64) -> Option<u64>;
+}
+
+pub(super) struct PipeOp<In, P>(Arc<P>, PhantomData<fn(In)>);
+
+impl<In, P> PipeOp<In, P> {
+    pub(super) fn new(pipe: Arc<P>) -> Self {
+        PipeOp(pipe, PhantomData)
+    }
+}
+
+impl<In: Send + 'static, P: Pipe<In>> AnyPipe for PipeOp<In, P> {
+    fn apply(&self, input: AnyItems, cx: &Context) -> AnyItems {
+        Box::new(self.0.apply(typed::<In>(input), cx))
+    }
+
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        self.0.len_hint(input)
+    }
+}
+
+pub(crate) trait AnyJoin: Send + Sync {
+    fn join(&self, inputs: Vec<AnyItems>, cx: &Context) -> AnyItems;
+}
+
+pub(super) struct JoinOp<In, J>(Arc<J>, PhantomData<fn(In)>);
+
+impl<In, J> JoinOp<In, J> {
+    pub(super) fn new(join: Arc<J>) -> Self {
+        JoinOp(join, PhantomData)
+    }
+}
+
+impl<In: Inputs, J: Join<In>> AnyJoin for JoinOp<In, J> {
+    fn join(&self, inputs: Vec<AnyItems>, cx: &Context) -> AnyItems {
+        Box::new(self.0.join(In::restore(inputs), cx))
+    }
+}
+
+pub(crate) trait AnySplit: Send + Sync {
+    fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems>;
+    fn outputs(&self) -> usize;
+}
+
+pub(super) struct SplitOp<In, S>(S, PhantomData<fn(In)>);
+
+impl<In, S> SplitOp<In, S> {
+    pub(super) fn new(split: S) -> Self {
+        SplitOp(split, PhantomData)
+    }
+}
+
+impl<In: Send + 'static, S: Split<In>> AnySplit for SplitOp<In, S> {
+    fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems> {
+        self.0.split(typed::<In>(input), cx).into_iter().map(|items| Box::new(items) as AnyItems).collect()
+    }
+
+    fn outputs(&self) -> usize {
+        self.0.outputs()
+    }
+}
+
+pub(crate) trait AnyRerun: Send + Sync {
+    fn rerun(&self, upstream: Box<dyn FnMut(u64) -> AnyItems + Send>, cx: &Context) -> AnyItems;
+}
+
+pub(super) struct RerunOp<In, R>(R, PhantomData<fn(In)>);
+
+impl<In, R> RerunOp<In, R> {
+    pub(super) fn new(rerun: R) -> Self {
+        RerunOp(rerun, PhantomData)
+    }
+}
+
+impl<In: Send + 'static, R: Rerun<In>> AnyRerun for RerunOp<In, R> {
+    fn rerun(&self, mut upstream: Box<dyn FnMut(u64) -> AnyItems + Send>, cx: &Context) -> AnyItems {
+        Box::new(self.0.rerun(Box::new(move |round| typed::<In>(upstream(round))), cx))
+    }
+}

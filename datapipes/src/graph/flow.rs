@@ -1,0 +1,86 @@
+//! A graph laid flat: nodes in order, each with its number, its name and who reads it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Hints, Input, Node, Op};
+
+/// A graph laid flat, inputs before those who read them; the last node is the root.
+#[derive(Clone)]
+pub(crate) struct Flow {
+    pub nodes: Vec<FlowNode>,
+    pub root: (usize, usize),
+}
+
+#[derive(Clone)]
+pub(crate) struct FlowNode {
+    pub name: Arc<str>,
+    pub node: Arc<Node>,
+    /// The nodes it reads: number and output.
+    pub inputs: Vec<(usize, usize)>,
+    /// How many read each of its outputs.
+    pub readers: Vec<usize>,
+    /// The number of this source, for origins.
+    pub source: u16,
+}
+
+impl FlowNode {
+    pub(crate) fn hints(&self) -> &Hints {
+        &self.node.hints
+    }
+}
+
+impl Flow {
+    pub(crate) fn new(root: &Input) -> Flow {
+        let mut flow = Flow { nodes: Vec::new(), root: (0, root.port) };
+        let mut seen = HashMap::new();
+        flow.root.0 = flow.add(&root.node, &mut seen);
+        flow.read(flow.root);
+        let mut kinds: HashMap<&str, usize> = HashMap::new();
+        let mut sources = 0;
+        let nodes: Vec<Arc<Node>> = flow.nodes.iter().map(|n| n.node.clone()).collect();
+        for (flow_node, node) in flow.nodes.iter_mut().zip(&nodes) {
+            flow_node.name = match &node.given_name {
+                Some(name) => name.as_str().into(),
+                None => {
+                    let count = kinds.entry(&node.kind).and_modify(|n| *n += 1).or_insert(1);
+                    if *count == 1 { node.kind.as_str().into() } else { format!("{}#{count}", node.kind).into() }
+                }
+            };
+            if let Op::Source(_) = node.op {
+                flow_node.source = sources;
+                sources = sources.saturating_add(1);
+            }
+        }
+        flow
+    }
+
+    fn add(&mut self, node: &Arc<Node>, seen: &mut HashMap<*const Node, usize>) -> usize {
+        if let Some(&id) = seen.get(&Arc::as_ptr(node)) {
+            return id;
+        }
+        let inputs: Vec<_> =
+            node.inputs.iter().map(|input| (self.add(&input.node, seen), input.port)).collect();
+        for &input in &inputs {
+            self.read(input);
+        }
+        let id = self.nodes.len();
+        self.nodes.push(FlowNode {
+            name: "".into(),
+            node: node.clone(),
+            inputs,
+            readers: Vec::new(),
+            source: 0,
+        });
+        seen.insert(Arc::as_ptr(node), id);
+        id
+    }
+
+    fn read(&mut self, (id, port): (usize, usize)) {
+        let readers = &mut self.nodes[id].readers;
+        if readers.len() <= port {
+            readers.resize(port + 1, 0);
+        }
+        readers[port] += 1;
+    }
+}

@@ -1,0 +1,321 @@
+//! The description: a typed, inert, cloneable handle on a node and all above it.
+
+mod erased;
+mod flow;
+
+pub mod check;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+pub use self::check::BuildError;
+pub(crate) use self::erased::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks, typed};
+pub(crate) use self::flow::{Flow, FlowNode};
+
+use crate::pipe::{Inputs, Rerun, Split};
+use crate::{Arity, Context, Facts, Items, Join, Pipe, Source, Work};
+use erased::{EdgeOf, JoinOp, PipeOp, RerunOp, SourceOp, SplitOp};
+
+/// A description of where items come from: a node and all above it, typed by what comes out.
+///
+/// A graph is inert and cheap to clone; nothing is read, spawned or allocated before a
+/// [`DataLoader`](crate::DataLoader) runs it and an epoch is polled. It knows nothing of threads, processes or
+/// queues. Each method adds a node below and returns the longer graph.
+///
+/// A handle may feed one node only; use [`fork`](Graph::fork) for two consumers of one stream. Mistakes of that
+/// sort are found when the loader is built.
+#[must_use = "a graph does nothing until a `DataLoader` runs it"]
+pub struct Graph<T> {
+    node: Arc<Node>,
+    /// Which output of the node.
+    port: usize,
+    out: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Graph<T> {
+    fn clone(&self) -> Self {
+        Graph { node: self.node.clone(), port: self.port, out: PhantomData }
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// A graph that starts with a source.
+    pub fn source(source: impl Source<Out = T>) -> Self {
+        let source = Arc::new(source);
+        let edge = EdgeOf::<T>::new({
+            let source = source.clone();
+            move |item| source.weigh(item)
+        });
+        let facts = source.facts();
+        let hints = Hints { facts, len: source.len_hint(), ..Hints::default() };
+        Graph::new(source.name(), hints, vec![], Op::Source(Arc::new(SourceOp(source))), edge)
+    }
+
+    /// Adds a pipe.
+    pub fn pipe<P: Pipe<T>>(self, pipe: P) -> Graph<P::Out> {
+        let pipe = Arc::new(pipe);
+        let edge = EdgeOf::<P::Out>::new({
+            let pipe = pipe.clone();
+            move |item| pipe.weigh(item)
+        });
+        let hints = Hints {
+            shardable: pipe.is_shardable(),
+            separate_process: pipe.is_separate_process(),
+            work: pipe.work(),
+            arity: pipe.arity(),
+            facts: pipe.facts(),
+            len: None,
+        };
+        let name = pipe.name();
+        Graph::new(name, hints, vec![self.input()], Op::Pipe(Arc::new(PipeOp::<T, P>::new(pipe))), edge)
+    }
+
+    /// Adds a pipe that is a function from stream to stream. It sees the stream as a whole, and runs in one place.
+    ///
+    /// ```
+    /// use datapipes::{Graph, Items};
+    /// use futures::StreamExt;
+    ///
+    /// let words = Graph::from_vec(vec!["a", "b", "b", "c"]).through(|input: Items<&'static str>| {
+    ///     let mut last = None;
+    ///     input.filter(move |item| {
+    ///         let fresh = item.as_ref().map_or(true, |item| last.replace(**item) != Some(**item));
+    ///         std::future::ready(fresh)
+    ///     })
+    /// });
+    /// assert_eq!(words.collect().unwrap(), ["a", "b", "c"]);
+    /// ```
+    pub fn through<U, S, F>(self, f: F) -> Graph<U>
+    where
+        U: Send + 'static,
+        S: futures::Stream<Item = crate::Result<crate::Item<U>>> + Send + 'static,
+        F: Fn(Items<T>) -> S + Send + Sync + 'static,
+    {
+        self.pipe(f)
+    }
+
+    /// Joins several graphs into one node. `Join<(A, B)>` takes two graphs, `Join<Vec<T>>` any number.
+    pub fn join<In, J>(inputs: In::Graphs, join: J) -> Graph<T>
+    where
+        In: Inputs + GraphInputs,
+        J: Join<In, Out = T>,
+    {
+        let join = Arc::new(join);
+        let edge = EdgeOf::<T>::new({
+            let join = join.clone();
+            move |item| join.weigh(item)
+        });
+        let hints = Hints { facts: join.facts(), ..Hints::default() };
+        let name = join.name();
+        Graph::new(name, hints, In::inputs(inputs), Op::Join(Arc::new(JoinOp::<In, J>::new(join))), edge)
+    }
+
+    /// Adds a node with several outputs, and returns a graph for each.
+    pub fn split<S: Split<T>>(self, split: S) -> Vec<Graph<S::Out>> {
+        let outputs = split.outputs();
+        let hints = Hints { facts: split.facts(), ..Hints::default() };
+        let edge = EdgeOf::<S::Out>::new(|item| size_of_val(item));
+        let name = split.name();
+        let op = Op::Split(Arc::new(SplitOp::<T, S>::new(split)));
+        let first = Graph::<S::Out>::new(name, hints, vec![self.input()], op, edge);
+        (0..outputs).map(|port| Graph { node: first.node.clone(), port, out: PhantomData }).collect()
+    }
+
+    /// Adds a node that runs what is above it more than once.
+    pub fn rerun<R: Rerun<T>>(self, rerun: R) -> Graph<R::Out> {
+        let hints = Hints { facts: rerun.facts(), ..Hints::default() };
+        let edge = EdgeOf::<R::Out>::new(|item| size_of_val(item));
+        let name = rerun.name();
+        Graph::new(name, hints, vec![self.input()], Op::Rerun(Arc::new(RerunOp::<T, R>::new(rerun))), edge)
+    }
+
+    /// Gives the last node a name, which errors, figures and the plan show, and by which its randomness is keyed.
+    ///
+    /// Names are unique in a graph. A node without one is called after its kind: `shuffle`, `shuffle#2`, …
+    pub fn named(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.edit(|node| node.given_name = Some(name))
+    }
+
+    /// Sets how many pieces of the last node's segment may be in flight at once, instead of the planner's choice.
+    pub fn concurrency(self, pieces: usize) -> Self {
+        self.edit(|node| node.concurrency = Some(pieces))
+    }
+
+    /// Tells how many bytes an item that leaves the last node keeps alive, for queues with a length in bytes.
+    pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
+        let edge = EdgeOf::<T>::new(weigh);
+        self.edit(|node| node.edge = edge)
+    }
+
+    fn edit(self, change: impl FnOnce(&mut Node)) -> Self {
+        // The outputs of a split share their node, so a change to one of them gets a node of its own.
+        let this = if matches!(self.node.op, Op::Split(_)) { self.pipe(Pass) } else { self };
+        let mut node = (*this.node).clone();
+        change(&mut node);
+        Graph { node: Arc::new(node), ..this }
+    }
+
+    /// Calls the last node something else than its type's name.
+    pub(crate) fn named_kind(self, kind: &str) -> Self {
+        self.edit(|node| node.kind = kind.to_owned())
+    }
+
+    fn new(name: String, hints: Hints, inputs: Vec<Input>, op: Op, edge: Arc<dyn Edge>) -> Self {
+        let node = Node { kind: name, given_name: None, concurrency: None, hints, inputs, op, edge };
+        Graph { node: Arc::new(node), port: 0, out: PhantomData }
+    }
+
+    fn input(self) -> Input {
+        Input { node: self.node, port: self.port }
+    }
+
+    pub(crate) fn root(&self) -> Input {
+        self.clone().input()
+    }
+}
+
+impl<T> fmt::Debug for Graph<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn chain(node: &Node, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match &node.inputs[..] {
+                [] => {}
+                [one] => {
+                    chain(&one.node, f)?;
+                    f.write_str(" → ")?;
+                }
+                many => {
+                    f.write_str("(")?;
+                    for (i, input) in many.iter().enumerate() {
+                        f.write_str(if i == 0 { "" } else { ", " })?;
+                        chain(&input.node, f)?;
+                    }
+                    f.write_str(") → ")?;
+                }
+            }
+            f.write_str(node.given_name.as_deref().unwrap_or(&node.kind))
+        }
+        f.write_str("Graph(")?;
+        chain(&self.node, f)?;
+        f.write_str(")")
+    }
+}
+
+/// Gives what it gets.
+struct Pass;
+
+impl<T: Send + 'static> Pipe<T> for Pass {
+    type Out = T;
+
+    fn apply(&self, input: Items<T>, _: &Context) -> Items<T> {
+        input
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
+
+/// The graphs that a [`Join`] takes: the counterpart of its streams.
+pub trait GraphInputs {
+    /// The graphs, as the caller has them.
+    type Graphs;
+    #[doc(hidden)]
+    fn inputs(graphs: Self::Graphs) -> Vec<Input>;
+}
+
+impl<A: Send + 'static, B: Send + 'static> GraphInputs for (A, B) {
+    type Graphs = (Graph<A>, Graph<B>);
+    fn inputs((a, b): Self::Graphs) -> Vec<Input> {
+        vec![a.input(), b.input()]
+    }
+}
+
+impl<A: Send + 'static, B: Send + 'static, C: Send + 'static> GraphInputs for (A, B, C) {
+    type Graphs = (Graph<A>, Graph<B>, Graph<C>);
+    fn inputs((a, b, c): Self::Graphs) -> Vec<Input> {
+        vec![a.input(), b.input(), c.input()]
+    }
+}
+
+impl<T: Send + 'static> GraphInputs for Vec<T> {
+    type Graphs = Vec<Graph<T>>;
+    fn inputs(graphs: Self::Graphs) -> Vec<Input> {
+        graphs.into_iter().map(Graph::input).collect()
+    }
+}
+
+/// Where a node's input comes from.
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct Input {
+    pub(crate) node: Arc<Node>,
+    pub(crate) port: usize,
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Input({}.{})", self.node.kind, self.port)
+    }
+}
+
+/// One node, erased.
+#[derive(Clone)]
+pub(crate) struct Node {
+    /// The pipe's own name for itself.
+    pub kind: String,
+    pub given_name: Option<String>,
+    pub concurrency: Option<usize>,
+    pub hints: Hints,
+    pub inputs: Vec<Input>,
+    pub op: Op,
+    /// What the executor can do with the edge below, without knowing its type.
+    pub edge: Arc<dyn Edge>,
+}
+
+impl Node {
+    /// How many outputs it has.
+    pub(crate) fn outputs(&self) -> usize {
+        match &self.op {
+            Op::Split(split) => split.outputs(),
+            _ => 1,
+        }
+    }
+}
+
+/// What a node said of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Hints {
+    pub shardable: bool,
+    pub separate_process: bool,
+    pub work: Work,
+    pub arity: Arity,
+    pub facts: Facts,
+    pub len: Option<u64>,
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        Hints {
+            shardable: false,
+            separate_process: false,
+            work: Work::Cpu,
+            arity: Arity::Any,
+            facts: Facts::default(),
+            len: None,
+        }
+    }
+}
+
+/// What a node does, erased.
+#[derive(Clone)]
+pub(crate) enum Op {
+    Source(Arc<dyn erased::AnySource>),
+    Pipe(Arc<dyn erased::AnyPipe>),
+    Join(Arc<dyn erased::AnyJoin>),
+    Split(Arc<dyn erased::AnySplit>),
+    Rerun(Arc<dyn erased::AnyRerun>),
+}

@@ -1,0 +1,375 @@
+//! The stream that joins two nodes: items, moved in chunks.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{self, Poll, ready};
+use std::time::Instant;
+
+use futures::Stream;
+
+use crate::{Context, Error, Item, Origin, Result};
+
+/// Some items that travel together. An `Err` takes the place of the item it happened to; the stream goes on.
+pub type Chunk<T> = Vec<Result<Item<T>>>;
+
+/// How much a consumer wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    /// At most so many items; at least 1.
+    pub max: usize,
+    /// Nobody waits for them: they are asked for ahead of need. A source that must not run ahead may say "not now".
+    pub ahead: bool,
+}
+
+impl Demand {
+    /// Somebody waits for at least one of up to `max` items.
+    pub fn up_to(max: usize) -> Self {
+        Demand { max: max.max(1), ahead: false }
+    }
+
+    /// The same, but no more than `max`.
+    pub fn at_most(self, max: usize) -> Self {
+        Demand { max: self.max.min(max).max(1), ..self }
+    }
+}
+
+/// A stream of chunks: what an edge is underneath. Implement it for a pipe that gains from seeing many items at
+/// once; a [`Stream`] of items or [`Items::generate`] is simpler.
+pub trait Chunks<T>: Send {
+    /// The next items: at least one and not many more than `demand.max` (what is more waits for the next poll),
+    /// without waiting for more than the first. Whoever holds items ready gives what it has.
+    ///
+    /// `None` is the end, after which it is not polled again. A chunk is never empty.
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>>;
+}
+
+/// The stream that joins two nodes: `Stream<Item = Result<Item<T>>>`, boxed once per edge.
+///
+/// An `Err` takes the place of the item that failed, and the stream goes on behind it; whether it ends the epoch
+/// is the loader's policy, not the pipe's. So a pipe passes errors on, at once and in their place.
+///
+/// Items move in chunks underneath. Polled item by item, an `Items` takes a few ahead of its consumer where the
+/// node above makes them in well under a microsecond, and one at a time elsewhere. Dropping it releases all it
+/// holds, and with it everything above.
+pub struct Items<T> {
+    chunks: Box<dyn Chunks<T>>,
+    ready: std::vec::IntoIter<Result<Item<T>>>,
+    ahead: usize,
+    done: bool,
+}
+
+/// Most items taken ahead of a consumer that polls item by item.
+const MAX_AHEAD: usize = 64;
+/// A chunk that takes longer than this many nanoseconds an item is not worth running ahead for.
+const CHEAP_NS: u128 = 500;
+
+impl<T: Send + 'static> Items<T> {
+    /// From chunks.
+    pub fn from_chunks(chunks: impl Chunks<T> + 'static) -> Self {
+        Items { chunks: Box::new(chunks), ready: Vec::new().into_iter(), ahead: 1, done: false }
+    }
+
+    /// From any stream of items. The stream may be endless or slow; it is polled only on demand.
+    pub fn from_stream(stream: impl Stream<Item = Result<Item<T>>> + Send + 'static) -> Self {
+        Items::from_chunks(FromStream(Some(Box::pin(stream))))
+    }
+
+    /// From an iterator of items, which is advanced on demand and must not block for long.
+    pub fn from_iter(iter: impl IntoIterator<Item = Result<Item<T>>, IntoIter: Send + 'static>) -> Self {
+        Items::from_chunks(FromIter(Some(iter.into_iter())))
+    }
+
+    /// No items.
+    pub fn empty() -> Self {
+        Items::from_iter([])
+    }
+
+    /// Items that are there already.
+    pub fn from_chunk(chunk: Chunk<T>) -> Self {
+        let mut items = Items::empty();
+        items.ready = chunk.into_iter();
+        items
+    }
+
+    /// One error and nothing else.
+    pub fn fail(error: Error) -> Self {
+        Items::from_chunk(vec![Err(error)])
+    }
+
+    /// From an async function that emits items one after another: a pipe as a plain loop.
+    ///
+    /// `body` runs from the first poll on; [`Emitter::emit`] waits while nobody wants more.
+    ///
+    /// ```
+    /// # use datapipes::{Items, Item};
+    /// fn pairs(mut input: Items<u32>) -> Items<(u32, u32)> {
+    ///     Items::generate(async move |out| {
+    ///         let mut index = 0;
+    ///         while let Some(a) = out.next_from(&mut input).await {
+    ///             let Some(b) = out.next_from(&mut input).await else { break };
+    ///             let pair = Item::gather(vec![a, b], index).map(|v| (v[0], v[1]));
+    ///             out.emit(Ok(pair)).await;
+    ///             index += 1;
+    ///         }
+    ///     })
+    /// }
+    /// ```
+    pub fn generate<F, Fut>(body: F) -> Self
+    where
+        F: FnOnce(Emitter<T>) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let slot = Arc::new(Mutex::new(Slot { chunk: Vec::new(), wanted: 1 }));
+        Items::from_chunks(Generate { state: GenerateState::Fresh(body), slot })
+    }
+
+    /// Applies `f` to every item, in its place; `None` leaves the item out. Errors pass by.
+    ///
+    /// This is what most one-in-one-out pipes are made of. A panic of `f` becomes an error that names the item.
+    /// An epoch that was dropped ends between two calls of `f`.
+    pub fn each<U, F>(self, cx: &Context, f: F) -> Items<U>
+    where
+        U: Send + 'static,
+        F: FnMut(Item<T>) -> Option<Result<Item<U>>> + Send + 'static,
+    {
+        Items::from_chunks(Each { input: self, f, cx: cx.clone() })
+    }
+
+    /// The next chunk; see [`Chunks::poll_chunk`].
+    pub fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        if self.ready.len() > 0 {
+            return Poll::Ready(Some(self.ready.by_ref().take(demand.max).collect()));
+        }
+        if self.done {
+            return Poll::Ready(None);
+        }
+        match ready!(self.chunks.poll_chunk(cx, demand)) {
+            Some(chunk) if chunk.len() > demand.max => {
+                self.ready = chunk.into_iter();
+                Poll::Ready(Some(self.ready.by_ref().take(demand.max).collect()))
+            }
+            chunk => {
+                self.done = chunk.is_none();
+                Poll::Ready(chunk)
+            }
+        }
+    }
+
+    /// An item that was taken ahead, if there is one.
+    #[inline]
+    pub(crate) fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
+        self.ready.next()
+    }
+
+    /// Waits for the next chunk of at most `max` items.
+    pub async fn next_chunk(&mut self, max: usize) -> Option<Chunk<T>> {
+        std::future::poll_fn(|cx| self.poll_chunk(cx, Demand::up_to(max))).await
+    }
+}
+
+impl<T> Unpin for Items<T> {}
+
+impl<T: Send + 'static> Stream for Items<T> {
+    type Item = Result<Item<T>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(item) = self.ready.next() {
+            return Poll::Ready(Some(item));
+        }
+        if self.done {
+            return Poll::Ready(None);
+        }
+        let (ahead, begun) = (self.ahead, Instant::now());
+        match ready!(self.chunks.poll_chunk(cx, Demand::up_to(ahead))) {
+            None => {
+                self.done = true;
+                Poll::Ready(None)
+            }
+            Some(chunk) => {
+                let cheap = begun.elapsed().as_nanos() < CHEAP_NS * chunk.len() as u128;
+                self.ahead = if cheap { (ahead * 2).min(MAX_AHEAD) } else { (ahead / 2).max(1) };
+                self.ready = chunk.into_iter();
+                Poll::Ready(self.ready.next())
+            }
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.ready.len(), if self.done { Some(self.ready.len()) } else { None })
+    }
+}
+
+impl<T> fmt::Debug for Items<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Items").field("ready", &self.ready.len()).field("done", &self.done).finish()
+    }
+}
+
+struct FromStream<S>(Option<Pin<Box<S>>>);
+
+impl<T, S: Stream<Item = Result<Item<T>>> + Send> Chunks<T> for FromStream<S> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        let Some(stream) = &mut self.0 else { return Poll::Ready(None) };
+        let mut chunk = Vec::new();
+        while chunk.len() < demand.max {
+            match stream.as_mut().poll_next(cx) {
+                Poll::Ready(Some(item)) => chunk.push(item),
+                Poll::Ready(None) => {
+                    self.0 = None;
+                    break;
+                }
+                Poll::Pending if chunk.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
+    }
+}
+
+struct FromIter<I>(Option<I>);
+
+impl<T, I: Iterator<Item = Result<Item<T>>> + Send> Chunks<T> for FromIter<I> {
+    fn poll_chunk(&mut self, _: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        let Some(iter) = &mut self.0 else { return Poll::Ready(None) };
+        let chunk: Chunk<T> = iter.by_ref().take(demand.max).collect();
+        if chunk.len() < demand.max {
+            self.0 = None;
+        }
+        Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
+    }
+}
+
+struct Each<T, F> {
+    input: Items<T>,
+    f: F,
+    cx: Context,
+}
+
+/// After so many chunks without output, `Each` lets others run.
+const PATIENCE: usize = 32;
+
+impl<T, U, F> Chunks<U> for Each<T, F>
+where
+    T: Send + 'static,
+    F: FnMut(Item<T>) -> Option<Result<Item<U>>> + Send,
+{
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<U>>> {
+        for _ in 0..PATIENCE {
+            let Some(chunk) = ready!(self.input.poll_chunk(cx, demand)) else { return Poll::Ready(None) };
+            let mut out = Vec::with_capacity(chunk.len());
+            let mut rest = chunk.into_iter();
+            let mut current = Origin::root(0, 0);
+            // A panic costs the item it happened to; those before and behind it are kept, so that a graph gives
+            // the same items whatever the size of its chunks.
+            while let Err(payload) = catch_unwind(AssertUnwindSafe(|| {
+                for item in rest.by_ref() {
+                    match item {
+                        Err(error) => out.push(Err(error)),
+                        Ok(_) if self.cx.is_cancelled() => break,
+                        Ok(item) => {
+                            current.clone_from(item.origin());
+                            out.extend((self.f)(item));
+                        }
+                    }
+                }
+            })) {
+                out.push(Err(Error::panic(payload).at(self.cx.node()).of(&current)));
+            }
+            if !out.is_empty() {
+                return Poll::Ready(Some(out));
+            }
+            if self.cx.is_cancelled() {
+                return Poll::Ready(None);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Where the body of [`Items::generate`] puts its items.
+#[derive(Debug)]
+pub struct Emitter<T>(Arc<Mutex<Slot<T>>>);
+
+#[derive(Debug)]
+struct Slot<T> {
+    chunk: Chunk<T>,
+    wanted: usize,
+}
+
+impl<T: Send + 'static> Emitter<T> {
+    /// Emits an item or an error, and waits while nobody wants more.
+    pub async fn emit(&self, item: Result<Item<T>>) {
+        let full = {
+            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.chunk.push(item);
+            slot.chunk.len() >= slot.wanted
+        };
+        if full {
+            let mut waited = false;
+            // The stream is polled again only when somebody wants more, so being polled twice is the signal.
+            std::future::poll_fn(|_| if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending })
+                .await;
+        }
+    }
+
+    /// The next item of an input; the errors before it are passed on.
+    pub async fn next_from<In: Send + 'static>(&self, input: &mut Items<In>) -> Option<Item<In>> {
+        loop {
+            match std::future::poll_fn(|cx| Pin::new(&mut *input).poll_next(cx)).await? {
+                Ok(item) => return Some(item),
+                Err(error) => self.emit(Err(error)).await,
+            }
+        }
+    }
+}
+
+struct Generate<T, F, Fut> {
+    state: GenerateState<F, Fut>,
+    slot: Arc<Mutex<Slot<T>>>,
+}
+
+enum GenerateState<F, Fut> {
+    Fresh(F),
+    Running(Pin<Box<Fut>>),
+    Done,
+}
+
+impl<T, F, Fut> Chunks<T> for Generate<T, F, Fut>
+where
+    T: Send + 'static,
+    F: FnOnce(Emitter<T>) -> Fut + Send,
+    Fut: Future<Output = ()> + Send,
+{
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner).wanted = demand.max;
+        loop {
+            match &mut self.state {
+                GenerateState::Fresh(_) => {
+                    let GenerateState::Fresh(body) = std::mem::replace(&mut self.state, GenerateState::Done) else {
+                        unreachable!("matched in the line above")
+                    };
+                    self.state = GenerateState::Running(Box::pin(body(Emitter(self.slot.clone()))));
+                }
+                GenerateState::Done => return Poll::Ready(None),
+                GenerateState::Running(body) => {
+                    let ended = body.as_mut().poll(cx).is_ready();
+                    if ended {
+                        self.state = GenerateState::Done;
+                    }
+                    let chunk = std::mem::take(
+                        &mut self.slot.lock().unwrap_or_else(PoisonError::into_inner).chunk,
+                    );
+                    return match (chunk.is_empty(), ended) {
+                        (false, _) => Poll::Ready(Some(chunk)),
+                        (true, true) => Poll::Ready(None),
+                        (true, false) => Poll::Pending,
+                    };
+                }
+            }
+        }
+    }
+}

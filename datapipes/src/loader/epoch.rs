@@ -1,0 +1,184 @@
+//! One pass over the data: a stream, or an iterator.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{self, Poll, ready};
+use std::time::{Duration, Instant};
+
+use futures::{Stream, StreamExt};
+
+use super::{OnError, Stats};
+use crate::run::{Engine, EpochRun, Running, block_on};
+use crate::{Item, Result};
+
+/// A graph that takes longer than this for an item is run ahead of the consumer by a thread of its own.
+const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
+
+/// One pass over the data: a `Stream` of results, or by [`blocking`](Epoch::blocking) an iterator.
+///
+/// Nothing is read, spawned or allocated before the first poll. Dropping the epoch cancels everything that it
+/// started: threads, tasks, requests and files, at the next item of each pipe at the latest. After an error that the
+/// loader's policy does not skip, the epoch has ended.
+///
+/// As a stream it uses the caller's tokio runtime for I/O if there is one, else a small one of the loader's.
+#[must_use = "an epoch does nothing until it is polled"]
+pub struct Epoch<T> {
+    engine: Arc<Engine>,
+    number: u64,
+    on_error: OnError,
+    latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
+    blocking: bool,
+    state: State<T>,
+    failed: u64,
+    produce_ns: f64,
+    delivered: u64,
+}
+
+enum State<T> {
+    Fresh,
+    Running(Running<T>),
+    Done,
+}
+
+impl<T: Send + 'static> Epoch<T> {
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        number: u64,
+        on_error: OnError,
+        latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
+    ) -> Self {
+        let state = State::Fresh;
+        Epoch { engine, number, on_error, latest, blocking: false, state, failed: 0, produce_ns: 0.0, delivered: 0 }
+    }
+
+    /// The epoch as a plain iterator, for training loops without async. Works on any thread, with or without an
+    /// async runtime; inside one it blocks the thread it is called on.
+    pub fn blocking(mut self) -> Blocking<T> {
+        self.blocking = true;
+        Blocking(self)
+    }
+
+    /// The epoch with the origin of each item.
+    pub fn items(self) -> impl Stream<Item = Result<Item<T>>> + Send + Unpin {
+        let mut this = self;
+        futures::stream::poll_fn(move |cx| this.poll_item(cx))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Figures of this epoch so far; `None` before the first poll and after the end. See also
+    /// [`DataLoader::stats`](super::DataLoader::stats).
+    pub fn stats(&self) -> Option<Stats> {
+        match &self.state {
+            State::Running(running) => Some(Stats::of(&running.run)),
+            _ => None,
+        }
+    }
+
+    fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+        loop {
+            let running = match &mut self.state {
+                State::Done => return Poll::Ready(None),
+                State::Running(running) => running,
+                State::Fresh => match Running::start(&self.engine, self.number, !self.blocking) {
+                    Ok(running) => {
+                        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.run.clone());
+                        self.state = State::Running(running);
+                        continue;
+                    }
+                    Err(error) => {
+                        self.state = State::Done;
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                },
+            };
+            let polled = match running.items.pop_ready() {
+                Some(ready) => Some(ready),
+                None => {
+                    let begun = Instant::now();
+                    let polled = {
+                        let _entered = running.run.io.enter();
+                        Pin::new(&mut running.items).poll_next(cx)
+                    };
+                    // If the consumer waits, or works inline for long, let the next items be made ahead.
+                    let spent = begun.elapsed();
+                    self.produce_ns = self.produce_ns * 0.9 + spent.as_nanos() as f64 * 0.1;
+                    let slow = polled.is_pending()
+                        || spent > 4 * WORTH_A_QUEUE
+                        || self.produce_ns > WORTH_A_QUEUE.as_nanos() as f64;
+                    if slow && running.to_background() && polled.is_pending() {
+                        // The waker is registered with the old place; poll again from the new one.
+                        continue;
+                    }
+                    ready!(polled)
+                }
+            };
+            match polled {
+                None => {
+                    running.run.finish();
+                    self.state = State::Done;
+                    return Poll::Ready(None);
+                }
+                Some(Ok(item)) => {
+                    self.delivered += 1;
+                    running.run.count_delivered();
+                    return Poll::Ready(Some(Ok(item)));
+                }
+                Some(Err(error)) => {
+                    if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
+                        self.state = State::Done;
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                    self.failed += 1;
+                    running.run.count_skipped();
+                }
+            }
+        }
+    }
+}
+
+impl<T> Unpin for Epoch<T> {}
+
+impl<T: Send + 'static> Stream for Epoch<T> {
+    type Item = Result<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<T>>> {
+        Poll::Ready(ready!(self.poll_item(cx)).map(|item| item.map(Item::into_inner)))
+    }
+}
+
+impl<T> fmt::Debug for Epoch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Epoch").field("number", &self.number).field("delivered", &self.delivered).finish()
+    }
+}
+
+/// An epoch as an iterator; see [`Epoch::blocking`].
+#[must_use = "an epoch does nothing until it is iterated"]
+#[derive(Debug)]
+pub struct Blocking<T>(Epoch<T>);
+
+impl<T: Send + 'static> Blocking<T> {
+    /// The iterator with the origin of each item.
+    pub fn items(self) -> impl Iterator<Item = Result<Item<T>>> {
+        let mut epoch = self.0;
+        std::iter::from_fn(move || block_on(std::future::poll_fn(|cx| epoch.poll_item(cx))))
+    }
+
+    /// Figures so far; see [`Epoch::stats`].
+    pub fn stats(&self) -> Option<Stats> {
+        self.0.stats()
+    }
+}
+
+impl<T: Send + 'static> Iterator for Blocking<T> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Result<T>> {
+        block_on(self.0.next())
+    }
+}

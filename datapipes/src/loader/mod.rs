@@ -1,0 +1,111 @@
+//! Runs a graph epoch after epoch: seeds, order, errors, figures.
+
+mod epoch;
+mod policy;
+mod settings;
+mod stats;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use epoch::{Blocking, Epoch};
+pub use policy::{OnError, Skipped};
+pub(crate) use settings::Settings;
+pub use settings::{Builder, Order};
+pub use stats::{NodeStats, SegmentStats, Stats};
+
+use crate::plan::Explain;
+use crate::run::{Engine, EpochRun};
+use crate::{Graph, Result};
+
+/// Runs a [`Graph`] epoch after epoch.
+///
+/// A loader is cheap to keep and starts no work by itself: each [`epoch`](DataLoader::epoch) starts when it is first
+/// polled and stops when it is dropped. What an epoch yields is a function of graph, seed and epoch number alone,
+/// in strict order for any number of workers.
+///
+/// ```
+/// use datapipes::{DataLoader, Graph};
+///
+/// let graph = Graph::range(0..10).shuffle(10).map(|n| n * n).batch(4);
+/// let loader = DataLoader::builder(graph).seed(42).workers(2).build()?;
+/// for epoch in 0..3 {
+///     for batch in loader.epoch(epoch).blocking() {
+///         let batch: Vec<u64> = batch?;
+///         assert!(batch.len() <= 4);
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct DataLoader<T> {
+    engine: Arc<Engine>,
+    /// The latest epoch that was started, for figures.
+    latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
+    on_error: OnError,
+    out: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for DataLoader<T> {
+    fn clone(&self) -> Self {
+        DataLoader {
+            engine: self.engine.clone(),
+            latest: self.latest.clone(),
+            on_error: self.on_error.clone(),
+            out: PhantomData,
+        }
+    }
+}
+
+impl<T: Send + 'static> DataLoader<T> {
+    /// Starts to set up a loader for a graph.
+    pub fn builder(graph: Graph<T>) -> Builder<T> {
+        Builder::new(graph)
+    }
+
+    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](Epoch::blocking) an iterator. Inert until polled.
+    ///
+    /// Several epochs, also of the same number, may be alive at once; each is complete by itself.
+    pub fn epoch(&self, epoch: u64) -> Epoch<T> {
+        Epoch::new(self.engine.clone(), epoch, self.on_error.clone(), self.latest.clone())
+    }
+
+    /// How many items an epoch has, if that is known without reading: sources tell, one-in-one-out pipes and
+    /// batches keep it known.
+    pub fn len_hint(&self) -> Option<u64> {
+        settings::len_hint(&self.engine.flow, self.engine.settings.rank, self.engine.settings.uneven)
+    }
+
+    /// The plan as a tree, the consumer first: what runs where, with how many workers, behind which queues, and,
+    /// once an epoch has run, what was measured.
+    pub fn explain(&self) -> String {
+        let remarks = self.stats().map(|stats| stats.remarks(&self.engine)).unwrap_or_default();
+        let Engine { flow, plan, settings, .. } = &*self.engine;
+        Explain { flow, plan, settings, remarks }.to_string()
+    }
+
+    /// Figures of the latest epoch that was started; `None` before the first.
+    pub fn stats(&self) -> Option<Stats> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).as_deref().map(Stats::of)
+    }
+}
+
+impl<T> fmt::Debug for DataLoader<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataLoader").field("settings", &self.engine.settings).finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Runs the graph once, inline on this thread, and collects what comes out: for tests and small data.
+    ///
+    /// # Errors
+    /// The first error of an item, or what [`Builder::build`] finds wrong with the graph.
+    pub fn collect(self) -> Result<Vec<T>> {
+        let loader = DataLoader::builder(self)
+            .workers(0)
+            .build()
+            .map_err(|e| crate::Error::new(crate::ErrorKind::Config, e.to_string()))?;
+        loader.epoch(0).blocking().collect()
+    }
+}

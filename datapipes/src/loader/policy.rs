@@ -1,0 +1,98 @@
+//! What happens to items that fail.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{Error, ErrorKind, Origin};
+
+/// What happens to items that fail.
+///
+/// A policy is about items. A panic, a wrong configuration or an exhausted budget always ends the epoch.
+#[derive(Clone, Debug, Default)]
+pub struct OnError(Policy);
+
+#[derive(Clone, Debug, Default)]
+enum Policy {
+    #[default]
+    Fail,
+    Skip {
+        most: u64,
+        kept: usize,
+        skipped: Arc<Mutex<Vec<Skipped>>>,
+    },
+}
+
+/// An item that was skipped.
+#[derive(Clone, Debug)]
+pub struct Skipped {
+    /// The epoch.
+    pub epoch: u64,
+    /// The node in which it failed.
+    pub node: String,
+    /// Which item it was, if the error is about one.
+    pub item: Option<Origin>,
+    /// What kind of error it was.
+    pub kind: ErrorKind,
+    /// The whole error in one line.
+    pub error: String,
+}
+
+/// How many skipped items are kept with their names.
+const KEPT: usize = 1000;
+
+impl OnError {
+    /// The first error reaches the consumer, and the epoch ends behind it. The default.
+    pub fn fail() -> Self {
+        OnError(Policy::Fail)
+    }
+
+    /// Items that fail are left out, counted, and set aside by name; the `most + 1`st of an epoch is an error.
+    ///
+    /// Batches are filled up with the next items, never shortened. The first thousand of an epoch are kept by
+    /// [`skipped`](OnError::skipped), so that they can be looked at or tried again later; all are counted.
+    pub fn skip(most: u64) -> Self {
+        OnError(Policy::Skip { most, kept: KEPT, skipped: Arc::default() })
+    }
+
+    /// The items that were set aside so far, over all epochs of the loaders that use this policy or a clone of it.
+    ///
+    /// ```
+    /// use datapipes::{DataLoader, Graph, OnError};
+    /// let policy = OnError::skip(10);
+    /// let graph = Graph::from_vec(vec!["1", "x", "3"]).try_map(|text| text.parse::<u8>());
+    /// let loader = DataLoader::builder(graph).on_error(policy.clone()).build()?;
+    /// assert_eq!(loader.epoch(0).blocking().collect::<Result<Vec<_>, _>>()?, [1, 3]);
+    /// assert_eq!(policy.skipped()[0].error, "try_map: 0:1: invalid digit found in string");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn skipped(&self) -> Vec<Skipped> {
+        match &self.0 {
+            Policy::Fail => Vec::new(),
+            Policy::Skip { skipped, .. } => skipped.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    /// Decides about an error, the `before + 1`st of the epoch: `None` to go on, or what the consumer sees.
+    pub(crate) fn decide(&self, epoch: u64, before: u64, error: Error) -> Option<Error> {
+        match &self.0 {
+            Policy::Skip { most, kept, skipped } if error.kind().is_about_an_item() => {
+                tracing::debug!(epoch, %error, "skipped an item");
+                if before >= *most {
+                    let message = format!("{} items failed where {most} may be skipped; the last", before + 1);
+                    return Some(Error::new(ErrorKind::Limit, message).with_source(error));
+                }
+                let mut skipped = skipped.lock().unwrap_or_else(PoisonError::into_inner);
+                if (before as usize) < *kept {
+                    skipped.push(Skipped {
+                        epoch,
+                        node: error.node().unwrap_or_default().to_owned(),
+                        item: error.item().cloned(),
+                        kind: error.kind(),
+                        error: error.to_string(),
+                    });
+                }
+                None
+            }
+            _ => Some(error),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What a loader can be told.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+
+use super::{DataLoader, OnError};
+use crate::graph::{BuildError, Flow, Op, check};
+use crate::plan::Plan;
+use crate::run::Engine;
+use crate::{Graph, Rank, Role, Uneven};
+
+/// In which order items reach the consumer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The order that one thread running the graph inline gives, for any number of workers.
+    #[default]
+    Strict,
+    /// An item may move by at most so many places, so that one slow item stalls nothing. Parts of the graph that
+    /// fan out (one archive, many members) keep strict order, since nobody could say how far an item moves.
+    Bounded(usize),
+    /// First come, first served.
+    Arrival,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Strict => f.write_str("strict"),
+            Order::Bounded(places) => write!(f, "bounded({places})"),
+            Order::Arrival => f.write_str("arrival"),
+        }
+    }
+}
+
+impl std::str::FromStr for Order {
+    type Err = String;
+
+    /// Reads `strict`, `arrival` or `bounded(16)`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let places = text.strip_prefix("bounded(").and_then(|rest| rest.strip_suffix(')'));
+        match (text, places.map(str::parse)) {
+            ("strict", _) => Ok(Order::Strict),
+            ("arrival", _) => Ok(Order::Arrival),
+            (_, Some(Ok(places))) => Ok(Order::Bounded(places)),
+            _ => Err(format!("`{text}` is no order: strict, bounded(N) or arrival")),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub seed: u64,
+    pub workers: usize,
+    pub order: Order,
+    pub prefetch: usize,
+    pub in_flight: Option<usize>,
+    pub memory: Option<usize>,
+    pub rank: Rank,
+    pub uneven: Option<Uneven>,
+}
+
+/// Sets up a [`DataLoader`].
+#[must_use = "call `build`"]
+pub struct Builder<T> {
+    graph: Graph<T>,
+    settings: Settings,
+    on_error: OnError,
+    out: PhantomData<fn() -> T>,
+}
+
+impl<T> fmt::Debug for Builder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("graph", &self.graph).field("settings", &self.settings).finish()
+    }
+}
+
+impl<T: Send + 'static> Builder<T> {
+    pub(super) fn new(graph: Graph<T>) -> Self {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let settings = Settings {
+            seed: 0,
+            workers,
+            order: Order::Strict,
+            prefetch: 4,
+            in_flight: None,
+            memory: None,
+            rank: Rank::default(),
+            uneven: None,
+        };
+        Builder { graph, settings, on_error: OnError::default(), out: PhantomData }
+    }
+
+    /// The seed of all randomness. By default 0, so that a run repeats itself unless told otherwise.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = seed;
+        self
+    }
+
+    /// How many CPU workers: by default one for each core. With 0 everything, I/O too, runs on the consumer's
+    /// thread while it waits, which is slow and easy to debug.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.settings.workers = workers;
+        self
+    }
+
+    /// In which order items arrive; by default [`Order::Strict`].
+    pub fn order(mut self, order: Order) -> Self {
+        self.settings.order = order;
+        self
+    }
+
+    /// How many finished items (usually batches) are kept ready for the consumer; by default 4. The queue fills up
+    /// gradually: five are requested for every four consumed. A graph that makes an item in some microseconds is run
+    /// on the consumer's thread instead, since a queue would cost more than it hides.
+    pub fn prefetch(mut self, items: usize) -> Self {
+        self.settings.prefetch = items;
+        self
+    }
+
+    /// How many pieces of an I/O segment are in flight at once, at most. By default up to 64, growing from 2 and
+    /// limited by the bytes that their results hold; a number given here is used from the start.
+    pub fn in_flight(mut self, pieces: usize) -> Self {
+        self.settings.in_flight = Some(pieces);
+        self
+    }
+
+    /// How many bytes may wait on all edges together (by default 1 GiB), divided evenly among them. Each edge lets
+    /// one item pass whatever its size. What pipes hold themselves (a shuffle buffer) comes on top, counted in
+    /// items; [`DataLoader::explain`] prints both.
+    pub fn memory(mut self, bytes: usize) -> Self {
+        self.settings.memory = Some(bytes);
+        self
+    }
+
+    /// Which part of the data this process takes: rank `index` of `world`. The graph must have a
+    /// [`sharding_filter`](Graph::sharding_filter) on each way from a source.
+    pub fn rank(mut self, index: usize, world: usize) -> Self {
+        self.settings.rank = Rank { index, world };
+        self
+    }
+
+    /// What happens to items that do not divide evenly among the ranks. Must be said where there is more than one.
+    pub fn uneven(mut self, uneven: Uneven) -> Self {
+        self.settings.uneven = Some(uneven);
+        self
+    }
+
+    /// What happens to items that fail; by default the first error reaches the consumer and ends the epoch.
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.on_error = on_error;
+        self
+    }
+
+    /// Checks the graph and plans it. Nothing is read or started.
+    ///
+    /// # Errors
+    /// Everything that is wrong with graph and settings as far as that can be seen without reading data, all at
+    /// once, by node name.
+    pub fn build(self) -> Result<DataLoader<T>, BuildError> {
+        let flow = Flow::new(&self.graph.root());
+        check::check(&flow, &self.settings)?;
+        let plan = Plan::new(&flow, &self.settings);
+        Ok(DataLoader {
+            engine: Arc::new(Engine::new(flow, plan, self.settings)),
+            latest: Arc::new(Mutex::new(None)),
+            on_error: self.on_error,
+            out: PhantomData,
+        })
+    }
+}
+
+/// How many items come out of the root, as far as sources and one-in-one-out pipes tell.
+pub(super) fn len_hint(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
+    let mut lens: Vec<Option<u64>> = Vec::new();
+    for node in &flow.nodes {
+        let hints = node.hints();
+        let above = node.inputs.first().and_then(|&(id, _)| lens[id]);
+        lens.push(match (&node.node.op, hints.facts.role) {
+            (Op::Source(_), _) => hints.len,
+            (Op::Pipe(_), Role::Shard { .. }) => above.map(|len| share(len, rank, uneven)),
+            (Op::Pipe(pipe), _) => above.and_then(|len| pipe.len_hint(len)),
+            _ => None,
+        });
+    }
+    lens[flow.root.0]
+}
+
+/// How many of `len` items a rank takes.
+fn share(len: u64, rank: Rank, uneven: Option<Uneven>) -> u64 {
+    let (world, index) = (rank.world as u64, rank.index as u64);
+    match uneven {
+        Some(Uneven::Drop) => len / world,
+        Some(Uneven::Pad) => len.div_ceil(world),
+        _ => len / world + u64::from(index < len % world),
+    }
+}

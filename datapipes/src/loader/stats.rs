@@ -1,0 +1,306 @@
+//! Figures of an epoch, measured at the edges.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::graph::Op;
+use crate::plan::{Place, segment_letter};
+use crate::run::{Engine, EpochRun};
+use crate::Work;
+
+/// Figures of an epoch so far. Prints as a table.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// From the first poll to the end, or to now.
+    pub wall: Duration,
+    /// Items that the consumer took.
+    pub delivered: u64,
+    /// Items that failed and were skipped by the loader's policy.
+    pub skipped: u64,
+    /// Each node, inputs before those who read them.
+    pub nodes: Vec<NodeStats>,
+    /// Each segment.
+    pub segments: Vec<SegmentStats>,
+    /// The queue in front of the consumer, if it paid for itself.
+    pub queue: Option<QueueStats>,
+    /// Which part sets the pace, and why it is thought so.
+    pub bottleneck: String,
+}
+
+/// What left one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeStats {
+    /// The node's name.
+    pub name: String,
+    /// Items that left it.
+    pub items: u64,
+    /// Items that it left out on purpose: filtered, dropped with a last batch, of another rank.
+    pub dropped: u64,
+    /// Errors that left it, its own and those from above.
+    pub errors: u64,
+    /// Time spent in it, summed over threads; estimated from a sample where calls are quick.
+    pub busy: Duration,
+    /// The segment that it runs in.
+    pub segment: Option<char>,
+}
+
+/// What happened at the edges of a segment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SegmentStats {
+    /// As the plan calls it.
+    pub letter: char,
+    /// The names of its nodes.
+    pub nodes: Vec<String>,
+    /// I/O or CPU.
+    pub work: Work,
+    /// How many run at once, at most.
+    pub workers: usize,
+    /// Whether it ran inline at last, being cheaper than a hop to a worker.
+    pub inline: bool,
+    /// Items that went in.
+    pub items: u64,
+    /// Pieces that its input was cut into.
+    pub morsels: u64,
+    /// Time spent by workers. For I/O this is the time of the polls, not of the waiting.
+    pub busy: Duration,
+    /// Time in which it could have started more, but had no input: blocked on input.
+    pub starved: Duration,
+    /// Time in which all that may be in flight was: blocked on output, or working at its limit.
+    pub full: Duration,
+    /// Morsels in flight, on average over the polls.
+    pub occupancy: f64,
+    /// How many morsels may be in flight now.
+    pub window: u64,
+}
+
+/// What happened at the queue in front of the consumer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct QueueStats {
+    /// Its length now, in items.
+    pub depth: u64,
+    /// Items ready when the consumer came, on average.
+    pub occupancy: f64,
+    /// Time the consumer waited.
+    pub consumer_waited: Duration,
+    /// Time the thread behind the queue waited for room.
+    pub producer_waited: Duration,
+    /// Time that thread worked.
+    pub producer_busy: Duration,
+}
+
+fn ns(counter: &AtomicU64) -> Duration {
+    Duration::from_nanos(counter.load(Relaxed))
+}
+
+fn mean(sum: &AtomicU64, count: &AtomicU64) -> f64 {
+    sum.load(Relaxed) as f64 / count.load(Relaxed).max(1) as f64
+}
+
+impl Stats {
+    pub(crate) fn of(run: &EpochRun) -> Stats {
+        let Engine { flow, plan, settings, .. } = &*run.engine;
+        let inclusive: Vec<u64> = run.counters.iter().map(|c| c.busy_ns.load(Relaxed)).collect();
+        let own = |id: usize| {
+            let above: u64 = match plan.places[id] {
+                Place::Segment(number) => {
+                    let nodes = &plan.segments[number].nodes;
+                    if nodes[0] == id {
+                        // The first node of a segment: what the segment was measured at, less its other nodes.
+                        let rest = inclusive[*nodes.last().expect("not empty")].saturating_sub(inclusive[id]);
+                        return run.segments[number].busy_ns.load(Relaxed).saturating_sub(rest);
+                    }
+                    flow.nodes[id].inputs.iter().map(|&(above, _)| inclusive[above]).sum()
+                }
+                _ => {
+                    let inputs = flow.nodes[id].inputs.iter();
+                    inputs.filter(|(above, _)| plan.places[*above] == Place::Inline).map(|&(above, _)| inclusive[above]).sum()
+                }
+            };
+            inclusive[id].saturating_sub(above)
+        };
+        let nodes = flow.nodes.iter().enumerate().map(|(id, node)| NodeStats {
+            name: node.name.to_string(),
+            items: run.counters[id].items.load(Relaxed),
+            dropped: run.counters[id].dropped.load(Relaxed),
+            errors: run.counters[id].errors.load(Relaxed),
+            busy: Duration::from_nanos(own(id)),
+            segment: match plan.places[id] {
+                Place::Segment(number) => Some(segment_letter(number)),
+                _ => None,
+            },
+        });
+        let segments = plan.segments.iter().zip(&run.segments).enumerate().map(|(number, (segment, gauge))| {
+            SegmentStats {
+                letter: segment_letter(number),
+                nodes: segment.nodes.iter().map(|&id| flow.nodes[id].name.to_string()).collect(),
+                work: segment.work,
+                workers: segment.workers,
+                inline: gauge.inline.load(Relaxed),
+                items: gauge.items_in.load(Relaxed),
+                morsels: gauge.morsels.load(Relaxed),
+                busy: ns(&gauge.busy_ns),
+                starved: ns(&gauge.starved_ns),
+                full: ns(&gauge.full_ns),
+                occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
+                window: gauge.window.load(Relaxed),
+            }
+        });
+        let gauge = &run.root_queue;
+        let queue = (gauge.depth.load(Relaxed) > 0).then(|| QueueStats {
+            depth: gauge.depth.load(Relaxed),
+            occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
+            consumer_waited: ns(&gauge.empty_ns),
+            producer_waited: ns(&gauge.full_ns),
+            producer_busy: ns(&gauge.busy_ns),
+        });
+        let mut stats = Stats {
+            wall: run.wall(),
+            delivered: run.counts().0,
+            skipped: run.counts().1,
+            nodes: nodes.collect(),
+            segments: segments.collect(),
+            queue,
+            bottleneck: String::new(),
+        };
+        stats.bottleneck = stats.find_bottleneck(settings.workers);
+        stats
+    }
+
+    /// Items that the consumer took, a second.
+    pub fn items_per_second(&self) -> f64 {
+        self.delivered as f64 / self.wall.as_secs_f64().max(1e-9)
+    }
+
+    /// The share of the epoch in which the consumer waited for the loader, in `[0, 1]`; 1 where it ran inline.
+    pub fn consumer_waited(&self) -> f64 {
+        match &self.queue {
+            None => 1.0,
+            Some(queue) => (queue.consumer_waited.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(1.0),
+        }
+    }
+
+    fn find_bottleneck(&self, workers: usize) -> String {
+        let wall = self.wall.as_secs_f64().max(1e-9);
+        let busiest = self.nodes.iter().max_by_key(|n| n.busy).map(|n| n.name.clone()).unwrap_or_default();
+        let Some(queue) = &self.queue else {
+            return format!("the consumer's thread, which runs the graph inline; most of it in `{busiest}`");
+        };
+        let waited = self.consumer_waited();
+        if waited < 0.05 {
+            return format!("the consumer: it waited for {:.1} % of the time", waited * 100.0);
+        }
+        let cpu = self.segments.iter().filter(|s| s.work == Work::Cpu && !s.inline);
+        let pool = cpu.clone().map(|s| s.busy.as_secs_f64()).sum::<f64>() / (wall * workers.max(1) as f64);
+        let driver = queue.producer_busy.as_secs_f64() / wall;
+        let most = cpu.max_by_key(|s| s.busy);
+        let io = self.segments.iter().find(|s| s.work == Work::Io && s.occupancy >= 0.8 * s.window as f64);
+        match (most, io) {
+            (Some(segment), _) if pool > 0.75 || pool > driver.max(0.3) => {
+                let node = self.nodes.iter().filter(|n| n.segment == Some(segment.letter)).max_by_key(|n| n.busy);
+                format!(
+                    "segment {} ({}), mostly `{}`: its {} workers are busy for {:.0} % of the time",
+                    segment.letter,
+                    segment.nodes.join(" → "),
+                    node.map_or("", |n| &n.name),
+                    segment.workers,
+                    pool * 100.0
+                )
+            }
+            (_, Some(segment)) if driver < 0.75 => format!(
+                "segment {} ({}): {:.0} requests of at most {} are in flight all the time",
+                segment.letter,
+                segment.nodes.join(" → "),
+                segment.occupancy,
+                segment.window
+            ),
+            _ => format!("the sequential part (busy for {:.0} % of the time), mostly `{busiest}`", driver * 100.0),
+        }
+    }
+
+    /// A remark for each node of the plan.
+    pub(crate) fn remarks(&self, engine: &Engine) -> Vec<String> {
+        let inline = |place: &Place| match place {
+            Place::Segment(number) => self.segments[*number].inline,
+            _ => false,
+        };
+        let nodes = self.nodes.iter().zip(&engine.flow.nodes).zip(&engine.plan.places);
+        nodes
+            .map(|((stats, node), place)| {
+                let per_item = stats.busy.as_nanos() as f64 / stats.items.max(1) as f64;
+                let place = if inline(place) { ", inline: cheaper than a hop" } else { "" };
+                match node.node.op {
+                    _ if stats.items == 0 => String::new(),
+                    Op::Split(_) => format!("— {} items", stats.items),
+                    _ => format!("— {} items, {}{place}", stats.items, Nanos(per_item)),
+                }
+            })
+            .collect()
+    }
+}
+
+/// Nanoseconds an item, in a unit that fits.
+struct Nanos(f64);
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ns if ns < 1e3 => write!(f, "{ns:.0} ns an item"),
+            ns if ns < 1e6 => write!(f, "{:.1} µs an item", ns / 1e3),
+            ns => write!(f, "{:.2} ms an item", ns / 1e6),
+        }
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wall = self.wall.as_secs_f64();
+        writeln!(
+            f,
+            "{} items in {wall:.3} s ({:.1}/s), {} skipped",
+            self.delivered,
+            self.items_per_second(),
+            self.skipped
+        )?;
+        writeln!(f, "{:<22} {:>3} {:>10} {:>9} {:>7} {:>11}", "node", "", "items", "dropped", "errors", "busy")?;
+        for node in &self.nodes {
+            let (segment, busy) = (node.segment.unwrap_or(' '), node.busy.as_secs_f64());
+            let NodeStats { name, items, dropped, errors, .. } = node;
+            writeln!(f, "{name:<22} {segment:>3} {items:>10} {dropped:>9} {errors:>7} {busy:>9.3} s")?;
+        }
+        for s in &self.segments {
+            write!(f, "segment {}: ", s.letter)?;
+            if s.inline {
+                write!(f, "inline, ")?;
+            }
+            writeln!(
+                f,
+                "{} items in {} morsels; busy {:.3} s, blocked on input {:.3} s, full {:.3} s, {:.1} of {} in flight",
+                s.items,
+                s.morsels,
+                s.busy.as_secs_f64(),
+                s.starved.as_secs_f64(),
+                s.full.as_secs_f64(),
+                s.occupancy,
+                s.window
+            )?;
+        }
+        match &self.queue {
+            None => writeln!(f, "queue: none; making an item costs less than a queue would")?,
+            Some(q) => writeln!(
+                f,
+                "queue: {:.1} of {} ready; consumer waited {:.3} s, producer waited {:.3} s for room",
+                q.occupancy,
+                q.depth,
+                q.consumer_waited.as_secs_f64(),
+                q.producer_waited.as_secs_f64()
+            )?,
+        }
+        write!(f, "bottleneck: {}", self.bottleneck)
+    }
+}
+

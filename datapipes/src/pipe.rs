@@ -1,0 +1,368 @@
+//! The contract: what a node of the graph is.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::Stream;
+
+use crate::{Context, Item, Items, Result};
+
+/// Turns one stream of items into another.
+///
+/// A pipe is inert: [`apply`](Pipe::apply) does no work until the stream it returns is polled, and dropping that
+/// stream releases everything it holds. A pipe may be applied any number of times, also at the same time; what
+/// one application learns must not be seen by another.
+///
+/// It knows nothing of threads, processes or queues. What it says of itself by the other methods (its *hints*)
+/// decides where the executor may run it:
+///
+/// - **shardable**: it distributes over concatenation, `apply(a ++ b) == apply(a) ++ apply(b)`. Then the executor
+///   may cut its input into pieces of any size, apply it to each on any worker, and put the results back in order.
+/// - **work**: I/O, where hundreds may be in flight, or CPU, where as many run as there are workers.
+/// - **arity**: how many items come out for one that goes in.
+///
+/// A function from stream to stream is a pipe too: see [`Graph::through`](crate::Graph::through).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a pipe over `{In}`",
+    note = "a pipe implements `Pipe<{In}>`, or is any `Fn(Items<{In}>) -> impl Stream<Item = Result<Item<Out>>>`"
+)]
+pub trait Pipe<In>: Send + Sync + 'static {
+    /// What comes out.
+    type Out: Send + 'static;
+
+    /// The output for this input. Errors in the input are passed on, in their place.
+    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Self::Out>;
+
+    /// What the node is called if the user gives it no name. By default the type's name in snake case.
+    fn name(&self) -> String {
+        default_name::<Self>()
+    }
+
+    /// Whether it distributes over concatenation. By default not.
+    fn is_shardable(&self) -> bool {
+        false
+    }
+
+    /// Whether it should run in a process of its own, because it may crash, leak or is not thread-safe.
+    fn is_separate_process(&self) -> bool {
+        false
+    }
+
+    /// Whether it waits (I/O) or computes (CPU, the default).
+    fn work(&self) -> Work {
+        Work::Cpu
+    }
+
+    /// How many items come out for one that goes in. By default any number.
+    fn arity(&self) -> Arity {
+        Arity::Any
+    }
+
+    /// How many items come out for `input` many, where that is known.
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        (self.arity() == Arity::One).then_some(input)
+    }
+
+    /// What the checker and the planner should know besides.
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+
+    /// About how many bytes an item that comes out keeps alive; queues with a length in bytes count by it.
+    fn weigh(&self, item: &Self::Out) -> usize {
+        size_of_val(item)
+    }
+}
+
+/// Whether a pipe waits or computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// It computes: as many run at once as there are workers.
+    Cpu,
+    /// It waits for something: many may be in flight at once, on the async runtime.
+    Io,
+}
+
+/// How many items come out of a pipe for one that goes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Arity {
+    /// Exactly one.
+    One,
+    /// One or none.
+    AtMostOne,
+    /// Any number.
+    Any,
+}
+
+/// What a node says of itself to the checker and the planner, besides its hints.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Facts {
+    /// Which items come out (not only their grouping or sequence) depends on the order of the input, as for
+    /// `take` or `zip`. Then what lies above runs in strict order. True unless said otherwise.
+    pub needs_order: bool,
+    /// How many items it may hold back: the size of a shuffle buffer or of a batch.
+    pub buffered: usize,
+    /// What it does to the data set as a whole.
+    pub role: Role,
+    /// Mistakes that are visible before anything runs.
+    pub problems: Vec<String>,
+    /// Its settings in words, for the printed plan: `1000`, `size 256, drop_last`.
+    pub settings: String,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Facts {
+            needs_order: true,
+            buffered: 0,
+            role: Role::Plain,
+            problems: Vec::new(),
+            settings: String::new(),
+        }
+    }
+}
+
+/// What a node does to the data set as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Role {
+    /// Nothing that the checker has to know.
+    Plain,
+    /// Changes the order at random over all data that reaches it.
+    Shuffle,
+    /// Changes the order at random, and is meant to do so within a rank's part only.
+    ShuffleWithinRank,
+    /// Keeps this rank's part. `can_pad` says whether it can repeat items to make parts equal.
+    Shard {
+        /// Whether it can repeat items to make parts equal.
+        can_pad: bool,
+    },
+    /// Asks the executor to run what is above on its own, this many items ahead.
+    Prefetch(usize),
+}
+
+impl Facts {
+    /// For a pipe whose output, as a multiset of samples, does not depend on the order of its input.
+    pub fn any_order() -> Self {
+        Facts { needs_order: false, ..Facts::default() }
+    }
+
+    /// With settings in words.
+    pub fn with_settings(self, settings: impl fmt::Display) -> Self {
+        Facts { settings: settings.to_string(), ..self }
+    }
+
+    /// With a number of items held back.
+    pub fn with_buffered(self, buffered: usize) -> Self {
+        Facts { buffered, ..self }
+    }
+
+    /// With a role.
+    pub fn with_role(self, role: Role) -> Self {
+        Facts { role, ..self }
+    }
+
+    /// With a problem, if there is one.
+    pub fn with_problem(mut self, problem: Option<&str>) -> Self {
+        self.problems.extend(problem.map(str::to_owned));
+        self
+    }
+}
+
+/// Makes items out of nothing: a list of files, a range, a table.
+pub trait Source: Send + Sync + 'static {
+    /// What comes out.
+    type Out: Send + 'static;
+
+    /// Starts from the beginning. Nothing happens before the stream is polled. Items get their origins from
+    /// [`Context::origin`].
+    fn open(&self, cx: &Context) -> Items<Self::Out>;
+
+    /// What the node is called if the user gives it no name.
+    fn name(&self) -> String {
+        default_name::<Self>()
+    }
+
+    /// How many items there are, if that is known without reading.
+    fn len_hint(&self) -> Option<u64> {
+        None
+    }
+
+    /// What the checker and the planner should know besides.
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+
+    /// About how many bytes an item keeps alive.
+    fn weigh(&self, item: &Self::Out) -> usize {
+        size_of_val(item)
+    }
+}
+
+/// Makes one stream of several. `In` is a tuple of item types, or `Vec<T>` for any number of one type.
+pub trait Join<In: Inputs>: Send + Sync + 'static {
+    /// What comes out.
+    type Out: Send + 'static;
+
+    /// The output for these inputs.
+    fn join(&self, inputs: In::Streams, cx: &Context) -> Items<Self::Out>;
+
+    /// What the node is called if the user gives it no name.
+    fn name(&self) -> String {
+        default_name::<Self>()
+    }
+
+    /// What the checker and the planner should know besides.
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+
+    /// About how many bytes an item keeps alive.
+    fn weigh(&self, item: &Self::Out) -> usize {
+        size_of_val(item)
+    }
+}
+
+/// The item types that enter a [`Join`]: `(A, B)`, `(A, B, C)` or `Vec<T>`.
+pub trait Inputs: 'static {
+    /// Their streams.
+    type Streams;
+    /// The streams from their erased form, in order.
+    #[doc(hidden)]
+    fn restore(inputs: Vec<Box<dyn std::any::Any + Send>>) -> Self::Streams;
+}
+
+fn restore<T: Send + 'static>(input: Option<Box<dyn std::any::Any + Send>>) -> Items<T> {
+    *input.expect("a join has all its inputs").downcast().expect("a join is wired by type")
+}
+
+impl<A: Send + 'static, B: Send + 'static> Inputs for (A, B) {
+    type Streams = (Items<A>, Items<B>);
+    fn restore(inputs: Vec<Box<dyn std::any::Any + Send>>) -> Self::Streams {
+        let mut inputs = inputs.into_iter();
+        (restore(inputs.next()), restore(inputs.next()))
+    }
+}
+
+impl<A: Send + 'static, B: Send + 'static, C: Send + 'static> Inputs for (A, B, C) {
+    type Streams = (Items<A>, Items<B>, Items<C>);
+    fn restore(inputs: Vec<Box<dyn std::any::Any + Send>>) -> Self::Streams {
+        let mut inputs = inputs.into_iter();
+        (restore(inputs.next()), restore(inputs.next()), restore(inputs.next()))
+    }
+}
+
+impl<T: Send + 'static> Inputs for Vec<T> {
+    type Streams = Vec<Items<T>>;
+    fn restore(inputs: Vec<Box<dyn std::any::Any + Send>>) -> Self::Streams {
+        inputs.into_iter().map(|input| restore(Some(input))).collect()
+    }
+}
+
+/// Makes several streams of one: [`fork`](crate::Graph::fork), [`demux`](crate::Graph::demux). The outputs share
+/// one input, so whoever is polled drives it for all; what it makes for the others waits in bounded buffers.
+pub trait Split<In>: Send + Sync + 'static {
+    /// What comes out, of each output.
+    type Out: Send + 'static;
+
+    /// How many outputs there are.
+    fn outputs(&self) -> usize;
+
+    /// The outputs for this input.
+    fn split(&self, input: Items<In>, cx: &Context) -> Vec<Items<Self::Out>>;
+
+    /// What the node is called if the user gives it no name.
+    fn name(&self) -> String {
+        default_name::<Self>()
+    }
+
+    /// What the checker and the planner should know besides.
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+}
+
+/// Runs what is above it more than once: [`repeat`](crate::Graph::repeat).
+pub trait Rerun<In>: Send + Sync + 'static {
+    /// What comes out.
+    type Out: Send + 'static;
+
+    /// The output. Each call of `upstream` with another round starts the part of the graph above from the
+    /// beginning, with other random numbers and origins.
+    fn rerun(&self, upstream: Upstream<In>, cx: &Context) -> Items<Self::Out>;
+
+    /// What the node is called if the user gives it no name.
+    fn name(&self) -> String {
+        default_name::<Self>()
+    }
+
+    /// What the checker and the planner should know besides.
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+}
+
+/// Starts the part of the graph above a [`Rerun`] from the beginning, for a round counted from 0.
+pub type Upstream<T> = Box<dyn FnMut(u64) -> Items<T> + Send>;
+
+/// `crate::pipes::Batch<T>` → `batch`.
+fn default_name<P: ?Sized>() -> String {
+    let name = std::any::type_name::<P>();
+    let name = name.split('<').next().unwrap_or(name);
+    let name = name.rsplit("::").find(|part| !part.starts_with('{')).unwrap_or(name);
+    let mut snake = String::new();
+    for (i, c) in name.chars().enumerate() {
+        if c.is_uppercase() && i > 0 {
+            snake.push('_');
+        }
+        snake.extend(c.to_lowercase());
+    }
+    snake
+}
+
+impl<In, Out, S, F> Pipe<In> for F
+where
+    In: Send + 'static,
+    Out: Send + 'static,
+    S: Stream<Item = Result<Item<Out>>> + Send + 'static,
+    F: Fn(Items<In>) -> S + Send + Sync + 'static,
+{
+    type Out = Out;
+
+    fn apply(&self, input: Items<In>, _: &Context) -> Items<Out> {
+        Items::from_stream(self(input))
+    }
+}
+
+impl<In: 'static, Out: Send + 'static> Pipe<In> for Arc<dyn Pipe<In, Out = Out>> {
+    type Out = Out;
+
+    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
+        (**self).apply(input, cx)
+    }
+    fn name(&self) -> String {
+        (**self).name()
+    }
+    fn is_shardable(&self) -> bool {
+        (**self).is_shardable()
+    }
+    fn is_separate_process(&self) -> bool {
+        (**self).is_separate_process()
+    }
+    fn work(&self) -> Work {
+        (**self).work()
+    }
+    fn arity(&self) -> Arity {
+        (**self).arity()
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        (**self).len_hint(input)
+    }
+    fn facts(&self) -> Facts {
+        (**self).facts()
+    }
+    fn weigh(&self, item: &Out) -> usize {
+        (**self).weigh(item)
+    }
+}

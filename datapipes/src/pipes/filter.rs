@@ -1,0 +1,58 @@
+//! Keeps the items that a predicate accepts.
+
+use crate::{Arity, Context, Facts, Graph, Items, Pipe};
+
+/// Keeps the items that a predicate accepts; see [`Graph::filter`].
+#[derive(Clone, Debug)]
+pub struct Filter<F>(F);
+
+impl<F> Filter<F> {
+    /// Keeps what `keep` accepts.
+    pub fn new(keep: F) -> Self {
+        Filter(keep)
+    }
+}
+
+impl<T, F> Pipe<T> for Filter<F>
+where
+    T: Send + 'static,
+    F: Fn(&T) -> bool + Clone + Send + Sync + 'static,
+{
+    type Out = T;
+
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
+        let (keep, context) = (self.0.clone(), cx.clone());
+        input.each(cx, move |item| {
+            if keep(&item) {
+                Some(Ok(item))
+            } else {
+                context.count_dropped(1);
+                None
+            }
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::AtMostOne
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Keeps the items that a predicate accepts. What is left out is counted as dropped.
+    ///
+    /// The predicate runs on the CPU workers; order is kept.
+    ///
+    /// # Examples
+    /// ```
+    /// let even = datapipes::Graph::range(0..6).filter(|n| n % 2 == 0);
+    /// assert_eq!(even.collect().unwrap(), [0, 2, 4]);
+    /// ```
+    pub fn filter(self, keep: impl Fn(&T) -> bool + Clone + Send + Sync + 'static) -> Graph<T> {
+        self.pipe(Filter::new(keep))
+    }
+}

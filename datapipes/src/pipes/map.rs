@@ -1,0 +1,178 @@
+//! Applies a function to every item.
+
+use crate::{Arity, BoxError, Context, Error, Facts, Graph, Items, Pipe, Result, Rng};
+
+/// Applies a function to every item; see [`Graph::map`].
+#[derive(Clone, Debug)]
+pub struct Map<F>(F);
+
+impl<F> Map<F> {
+    /// Applies `f`.
+    pub fn new(f: F) -> Self {
+        Map(f)
+    }
+}
+
+impl<In, Out, F> Pipe<In> for Map<F>
+where
+    In: Send + 'static,
+    Out: Send + 'static,
+    F: Fn(In) -> Out + Clone + Send + Sync + 'static,
+{
+    type Out = Out;
+
+    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
+        let f = self.0.clone();
+        input.each(cx, move |item| Some(Ok(item.map(&f))))
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
+
+/// Applies a function that may fail to every item; see [`Graph::try_map`].
+#[derive(Clone, Debug)]
+pub struct TryMap<F>(F);
+
+impl<F> TryMap<F> {
+    /// Applies `f`.
+    pub fn new(f: F) -> Self {
+        TryMap(f)
+    }
+}
+
+impl<In, Out, E, F> Pipe<In> for TryMap<F>
+where
+    In: Send + 'static,
+    Out: Send + 'static,
+    E: Into<BoxError>,
+    F: Fn(In) -> Result<Out, E> + Clone + Send + Sync + 'static,
+{
+    type Out = Out;
+
+    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
+        let f = self.0.clone();
+        input.each(cx, move |item| Some(item.try_map(|value| f(value).map_err(Error::user))))
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
+
+/// Applies a function with randomness to every item; see [`Graph::map_random`].
+#[derive(Clone, Debug)]
+pub struct MapRandom<F>(F);
+
+impl<F> MapRandom<F> {
+    /// Applies `f`.
+    pub fn new(f: F) -> Self {
+        MapRandom(f)
+    }
+}
+
+impl<In, Out, E, F> Pipe<In> for MapRandom<F>
+where
+    In: Send + 'static,
+    Out: Send + 'static,
+    E: Into<BoxError>,
+    F: Fn(In, &mut Rng) -> Result<Out, E> + Clone + Send + Sync + 'static,
+{
+    type Out = Out;
+
+    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
+        let (f, context) = (self.0.clone(), cx.clone());
+        input.each(cx, move |item| {
+            let mut rng = context.rng(item.origin());
+            Some(item.try_map(|value| f(value, &mut rng).map_err(Error::user)))
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Applies a function to every item.
+    ///
+    /// The function runs on the CPU workers, on many items at once, and order is kept. Neighbouring steps of this
+    /// kind run as one piece of work. Use [`try_map`](Graph::try_map) for a function that may fail,
+    /// [`map_random`](Graph::map_random) for augmentation and [`map_async`](Graph::map_async) for one that waits.
+    ///
+    /// # Panics
+    /// A panic of the function becomes an error that names the node and the item.
+    ///
+    /// # Examples
+    /// ```
+    /// let squares = datapipes::Graph::range(0..4).map(|n| n * n);
+    /// assert_eq!(squares.collect().unwrap(), [0, 1, 4, 9]);
+    /// ```
+    pub fn map<U, F>(self, f: F) -> Graph<U>
+    where
+        U: Send + 'static,
+        F: Fn(T) -> U + Clone + Send + Sync + 'static,
+    {
+        self.pipe(Map::new(f))
+    }
+
+    /// Applies a function that may fail to every item. Where it runs: as [`map`](Graph::map).
+    ///
+    /// # Errors
+    /// An error of the function takes the item's place, with the names of node and item added; the loader's
+    /// [`OnError`](crate::OnError) decides what follows.
+    ///
+    /// # Examples
+    /// ```
+    /// let numbers = datapipes::Graph::from_vec(vec!["1", "two"]).try_map(|text| text.parse::<i32>());
+    /// let error = numbers.collect().unwrap_err();
+    /// assert_eq!(error.to_string(), "try_map: 0:1: invalid digit found in string");
+    /// ```
+    pub fn try_map<U, E, F>(self, f: F) -> Graph<U>
+    where
+        U: Send + 'static,
+        E: Into<BoxError>,
+        F: Fn(T) -> Result<U, E> + Clone + Send + Sync + 'static,
+    {
+        self.pipe(TryMap::new(f))
+    }
+
+    /// Applies a function with randomness to every item: augmentation. Where it runs: as [`map`](Graph::map).
+    ///
+    /// The [`Rng`] is keyed by (seed, epoch, node, item), so the same item gets the same numbers on any worker, in
+    /// any order, before and after a resume; and other numbers in another epoch.
+    ///
+    /// # Errors
+    /// As [`try_map`](Graph::try_map).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{Graph, Result};
+    /// let noisy = Graph::range(0..3).map_random(|n, rng| Result::Ok(n * 10 + rng.below(10)));
+    /// assert_eq!(noisy.clone().collect().unwrap(), noisy.collect().unwrap());
+    /// ```
+    pub fn map_random<U, E, F>(self, f: F) -> Graph<U>
+    where
+        U: Send + 'static,
+        E: Into<BoxError>,
+        F: Fn(T, &mut Rng) -> Result<U, E> + Clone + Send + Sync + 'static,
+    {
+        self.pipe(MapRandom::new(f))
+    }
+}

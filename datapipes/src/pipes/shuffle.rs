@@ -1,0 +1,119 @@
+//! Changes the order at random, within a buffer.
+
+use std::task::{self, Poll, ready};
+
+use crate::items::{Chunk, Chunks, Demand};
+use crate::{Context, Facts, Graph, Item, Items, Pipe, Rng, Role};
+
+/// Changes the order at random, within a buffer; see [`Graph::shuffle`].
+#[derive(Clone, Debug)]
+pub struct Shuffle {
+    buffer: usize,
+    within_rank: bool,
+}
+
+impl Shuffle {
+    /// With a buffer of so many items.
+    pub fn new(buffer: usize) -> Self {
+        Shuffle { buffer, within_rank: false }
+    }
+
+    /// Says that this shuffle is meant to stay within a rank's own part, so that the checker does not ask for one
+    /// before the [`sharding_filter`](Graph::sharding_filter).
+    pub fn within_rank(self) -> Self {
+        Shuffle { within_rank: true, ..self }
+    }
+}
+
+impl<T: Send + 'static> Pipe<T> for Shuffle {
+    type Out = T;
+
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
+        let buffer = Vec::new();
+        Items::from_chunks(Shuffled { input, size: self.buffer, buffer, rng: cx.node_rng(), draining: false })
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input)
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+            .with_buffered(self.buffer)
+            .with_role(if self.within_rank { Role::ShuffleWithinRank } else { Role::Shuffle })
+            .with_settings(self.buffer)
+            .with_problem((self.buffer == 0).then_some("a shuffle buffer of zero"))
+    }
+}
+
+struct Shuffled<T> {
+    input: Items<T>,
+    size: usize,
+    buffer: Vec<Item<T>>,
+    rng: Rng,
+    draining: bool,
+}
+
+impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        while !self.draining {
+            let missing = self.size - self.buffer.len();
+            if missing > 0 {
+                match ready!(self.input.poll_chunk(cx, Demand::up_to(missing))) {
+                    None => self.drain(),
+                    Some(chunk) => {
+                        let errors: Chunk<T> = chunk
+                            .into_iter()
+                            .filter_map(|item| item.map(|item| self.buffer.push(item)).err().map(Err))
+                            .collect();
+                        if !errors.is_empty() {
+                            return Poll::Ready(Some(errors));
+                        }
+                    }
+                }
+            } else {
+                match ready!(self.input.poll_chunk(cx, demand)) {
+                    None => self.drain(),
+                    Some(mut chunk) => {
+                        for item in chunk.iter_mut().flatten() {
+                            let place = self.rng.below(self.size as u64) as usize;
+                            std::mem::swap(item, &mut self.buffer[place]);
+                        }
+                        return Poll::Ready(Some(chunk));
+                    }
+                }
+            }
+        }
+        let rest = self.buffer.len().min(demand.max);
+        let chunk: Chunk<T> = self.buffer.drain(self.buffer.len() - rest..).map(Ok).collect();
+        Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
+    }
+}
+
+impl<T> Shuffled<T> {
+    fn drain(&mut self) {
+        self.rng.shuffle(&mut self.buffer);
+        self.draining = true;
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Changes the order at random, within a buffer of `buffer` items.
+    ///
+    /// The buffer is filled; then each new item takes the place of a random one, which leaves; at the end the rest
+    /// leaves in random order (the DataPipes RFC's and tf.data's algorithm). An item leaves at most `buffer` places
+    /// early, and stays any length of time with geometric odds. A buffer as large as the data is a full shuffle:
+    /// shuffle names while they are cheap, then samples in a smaller buffer. The order is a function of
+    /// seed, epoch and the node's name.
+    ///
+    /// Runs in one place; holds `buffer` items. Errors pass at once.
+    ///
+    /// # Examples
+    /// ```
+    /// let mut numbers = datapipes::Graph::range(0..100).shuffle(10).collect().unwrap();
+    /// assert!(!numbers.is_sorted());
+    /// numbers.sort();
+    /// assert_eq!(numbers, Vec::from_iter(0..100));
+    /// ```
+    pub fn shuffle(self, buffer: usize) -> Graph<T> {
+        self.pipe(Shuffle::new(buffer))
+    }
+}

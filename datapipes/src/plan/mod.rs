@@ -1,0 +1,266 @@
+//! Where each part of a graph runs: a pure function of graph, hints and settings.
+
+use std::fmt;
+
+use crate::graph::{Flow, FlowNode, Op};
+use crate::loader::{Order, Settings};
+use crate::{Arity, Role, Work};
+
+/// Where each node of a flow runs. Made without running anything, so it can be printed and tested.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    /// For each node of the flow.
+    pub places: Vec<Place>,
+    pub segments: Vec<SegmentPlan>,
+    /// The queue in front of the consumer; 0 for none.
+    pub prefetch: Prefetch,
+}
+
+/// Where one node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On the thread of whoever reads it.
+    Inline,
+    /// As part of a segment.
+    Segment(usize),
+    /// As a queue, filled by a thread of its own.
+    Queue(Prefetch),
+}
+
+/// A queue filled ahead of its consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prefetch {
+    pub items: usize,
+    pub bytes: usize,
+}
+
+/// A run of shardable pipes of one kind of work.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SegmentPlan {
+    /// Numbers of the nodes, in order.
+    pub nodes: Vec<usize>,
+    pub work: Work,
+    pub workers: usize,
+    pub in_flight: usize,
+    /// Whether the user fixed the number in flight.
+    pub fixed: bool,
+    pub bytes: usize,
+    pub order: Order,
+    pub arity: Arity,
+    /// How many segments and queues lie above.
+    pub depth: usize,
+}
+
+/// Morsels in flight for each CPU worker: as many as one slow item may take the time of, so that strict order
+/// does not idle the others.
+const PER_WORKER: usize = 32;
+/// Requests in flight for I/O, where nothing else is said.
+const IO_IN_FLIGHT: usize = 64;
+/// Bytes that may wait on all edges together, where no budget is given.
+const DEFAULT_BYTES: usize = 1 << 30;
+
+impl Plan {
+    pub(crate) fn new(flow: &Flow, settings: &Settings) -> Plan {
+        let mut plan = Plan {
+            places: vec![Place::Inline; flow.nodes.len()],
+            segments: Vec::new(),
+            prefetch: Prefetch { items: if settings.workers == 0 { 0 } else { settings.prefetch }, bytes: 0 },
+        };
+        if settings.workers == 0 {
+            return plan;
+        }
+        let needs_order = order_needed(flow);
+        for (id, node) in flow.nodes.iter().enumerate() {
+            plan.place(flow, settings, &needs_order, id, node);
+        }
+        plan.share_out(settings);
+        plan
+    }
+
+    fn place(&mut self, flow: &Flow, settings: &Settings, needs_order: &[bool], id: usize, node: &FlowNode) {
+        let hints = node.hints();
+        if let Role::Prefetch(items) = hints.facts.role {
+            self.places[id] = Place::Queue(Prefetch { items, bytes: 0 });
+            return;
+        }
+        if !hints.shardable || !matches!(node.node.op, Op::Pipe(_)) {
+            return;
+        }
+        let above = node.inputs[0];
+        let fixed = node.node.concurrency;
+        if let Place::Segment(number) = self.places[above.0] {
+            let segment = &mut self.segments[number];
+            let last = &flow.nodes[above.0];
+            let alone = last.readers.iter().sum::<usize>() == 1;
+            let same = segment.work == hints.work && (fixed.is_none() || last.node.concurrency == fixed);
+            if alone && same && segment.nodes.last() == Some(&above.0) {
+                segment.nodes.push(id);
+                segment.arity = segment.arity.max(hints.arity);
+                if needs_order[id] {
+                    segment.order = Order::Strict;
+                }
+                self.places[id] = Place::Segment(number);
+                return;
+            }
+        }
+        let workers = settings.workers;
+        let in_flight = fixed.or(match hints.work {
+            Work::Cpu => None,
+            Work::Io => settings.in_flight,
+        });
+        self.places[id] = Place::Segment(self.segments.len());
+        self.segments.push(SegmentPlan {
+            nodes: vec![id],
+            work: hints.work,
+            workers,
+            fixed: in_flight.is_some(),
+            in_flight: in_flight.unwrap_or(match hints.work {
+                Work::Cpu => workers * PER_WORKER,
+                Work::Io => IO_IN_FLIGHT,
+            }),
+            bytes: 0,
+            order: if needs_order[id] { Order::Strict } else { settings.order },
+            arity: hints.arity,
+            depth: self.depth_above(flow, id),
+        });
+    }
+
+    /// How many segments and queues lie between a node and its sources, at most.
+    fn depth_above(&self, flow: &Flow, id: usize) -> usize {
+        flow.nodes[id]
+            .inputs
+            .iter()
+            .map(|&(above, _)| match self.places[above] {
+                Place::Segment(number) => self.segments[number].depth + 1,
+                _ => self.depth_above(flow, above),
+            })
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Divides the bytes among the edges, and a bound on displacement among the segments.
+    fn share_out(&mut self, settings: &Settings) {
+        let queues = self.places.iter().filter(|p| matches!(p, Place::Queue(_))).count();
+        let edges = self.segments.len() + queues + 1;
+        let share = settings.memory.unwrap_or(DEFAULT_BYTES) / edges;
+        self.prefetch.bytes = share;
+        let relaxed = self.segments.iter().filter(|s| s.order != Order::Strict).count().max(1);
+        for segment in &mut self.segments {
+            segment.bytes = share;
+            if let Order::Bounded(places) = segment.order {
+                segment.order = Order::Bounded(places / relaxed);
+            }
+        }
+        for place in &mut self.places {
+            if let Place::Queue(queue) = place {
+                queue.bytes = share;
+            }
+        }
+    }
+
+    /// The most bytes that may wait on edges at once, if no single item is larger than its edge's share.
+    pub(crate) fn bytes(&self) -> usize {
+        let queues = self.places.iter().map(|p| if let Place::Queue(q) = p { q.bytes } else { 0 });
+        self.prefetch.bytes + self.segments.iter().map(|s| s.bytes).sum::<usize>() + queues.sum::<usize>()
+    }
+}
+
+/// For each node, whether something below it depends on the order of what it gives.
+fn order_needed(flow: &Flow) -> Vec<bool> {
+    let mut needed = vec![false; flow.nodes.len()];
+    for id in (0..flow.nodes.len()).rev() {
+        let node = &flow.nodes[id];
+        // A shardable pipe treats each item by itself.
+        let own = node.hints().facts.needs_order && !node.hints().shardable;
+        for &(above, _) in &node.inputs {
+            needed[above] |= needed[id] || own;
+        }
+    }
+    needed
+}
+
+/// Prints a plan as a tree, the consumer first.
+pub(crate) struct Explain<'a> {
+    pub flow: &'a Flow,
+    pub plan: &'a Plan,
+    pub settings: &'a Settings,
+    /// A remark behind each node or segment: what was measured.
+    pub remarks: Vec<String>,
+}
+
+impl fmt::Display for Explain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = self.settings;
+        writeln!(
+            f,
+            "loader: seed {}, {} worker{}, order {}, rank {} of {}",
+            settings.seed,
+            settings.workers,
+            if settings.workers == 1 { "" } else { "s" },
+            settings.order,
+            settings.rank.index,
+            settings.rank.world
+        )?;
+        let held: usize = self.flow.nodes.iter().map(|n| n.hints().facts.buffered).sum();
+        if settings.workers == 0 {
+            writeln!(f, "everything runs on the consumer's thread; pipes hold at most {held} items")?;
+        } else {
+            let prefetch = &self.plan.prefetch;
+            let mib = self.plan.bytes() >> 20;
+            writeln!(f, "at most {mib} MiB wait on edges; pipes hold at most {held} items besides")?;
+            writeln!(f, "consumer ← queue, up to {} ready, filled by its own thread", prefetch.items)?;
+        }
+        self.node(f, self.flow.root.0, "", true)
+    }
+}
+
+impl Explain<'_> {
+    fn node(&self, f: &mut fmt::Formatter<'_>, id: usize, indent: &str, last: bool) -> fmt::Result {
+        let node = &self.flow.nodes[id];
+        let facts = &node.hints().facts;
+        write!(f, "{indent}{} {}", if last { "└─" } else { "├─" }, node.name)?;
+        if !facts.settings.is_empty() {
+            write!(f, "({})", facts.settings)?;
+        }
+        match self.plan.places[id] {
+            Place::Inline => {}
+            Place::Queue(queue) => write!(f, "  [queue, up to {} ready, own thread]", queue.items)?,
+            Place::Segment(number) => {
+                let segment = &self.plan.segments[number];
+                let letter = segment_letter(number);
+                if segment.nodes.last() == Some(&id) {
+                    match segment.work {
+                        Work::Cpu => write!(
+                            f,
+                            "  [segment {letter}: CPU, {} workers, up to {} morsels in flight, {} order]",
+                            segment.workers, segment.in_flight, segment.order
+                        )?,
+                        Work::Io => write!(
+                            f,
+                            "  [segment {letter}: I/O, up to {} in flight, {} order]",
+                            segment.in_flight, segment.order
+                        )?,
+                    }
+                } else {
+                    write!(f, "  [{letter}]")?;
+                }
+            }
+        }
+        if let Some(remark) = self.remarks.get(id).filter(|r| !r.is_empty()) {
+            write!(f, "  {remark}")?;
+        }
+        writeln!(f)?;
+        let indent = format!("{indent}{}", if last { "   " } else { "│  " });
+        for (i, &(above, _)) in node.inputs.iter().enumerate() {
+            self.node(f, above, &indent, i + 1 == node.inputs.len())?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn segment_letter(number: usize) -> char {
+    (b'A' + (number % 26) as u8) as char
+}
+
+#[cfg(test)]
+mod tests;

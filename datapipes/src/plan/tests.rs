@@ -1,0 +1,1 @@
+//! The planner, without running anything.

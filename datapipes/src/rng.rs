@@ -1,0 +1,147 @@
+//! Random numbers that belong to an item: a fixed cipher, and our own draws over it.
+//!
+//! Everything here is pinned by golden vectors. A change of any value is a change of iteration order, which is a
+//! breaking change of the library.
+
+use chacha20::ChaCha8Rng;
+use chacha20::rand_core::{Rng as _, SeedableRng};
+
+/// The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection of 64 bits.
+#[inline]
+pub(crate) fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// FNV-1a of 64 bits, for the names of nodes.
+pub(crate) fn hash_name(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// A random stream: ChaCha with 8 rounds (Bernstein 2008), keyed by what it is for.
+///
+/// [`Context::rng`](crate::Context::rng) makes one for an item, so that an item is treated alike with one worker
+/// or 64, before and after a resume. The draws are this library's own code with pinned results.
+#[derive(Debug)]
+pub struct Rng(ChaCha8Rng);
+
+impl Rng {
+    /// The stream of a key.
+    pub fn from_key(key: [u64; 4]) -> Self {
+        let mut seed = [0; 32];
+        for (bytes, word) in seed.chunks_exact_mut(8).zip(key) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        Rng(ChaCha8Rng::from_seed(seed))
+    }
+
+    /// Uniform over all 32-bit values.
+    #[inline]
+    pub fn next_u32(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+
+    /// Uniform over all 64-bit values.
+    #[inline]
+    pub fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// Uniform in `0..n`, without bias (Lemire 2019, with rejection); 32 bits are drawn where they suffice.
+    ///
+    /// # Panics
+    /// If `n` is zero.
+    #[inline]
+    pub fn below(&mut self, n: u64) -> u64 {
+        assert!(n > 0, "cannot draw below zero");
+        if let Ok(n) = u32::try_from(n) {
+            let mut product = u64::from(self.next_u32()) * u64::from(n);
+            if (product as u32) < n {
+                let threshold = n.wrapping_neg() % n;
+                while (product as u32) < threshold {
+                    product = u64::from(self.next_u32()) * u64::from(n);
+                }
+            }
+            product >> 32
+        } else {
+            let mut product = u128::from(self.next_u64()) * u128::from(n);
+            if (product as u64) < n {
+                let threshold = n.wrapping_neg() % n;
+                while (product as u64) < threshold {
+                    product = u128::from(self.next_u64()) * u128::from(n);
+                }
+            }
+            (product >> 64) as u64
+        }
+    }
+
+    /// Uniform in `[0, 1)`, a multiple of 2⁻²⁴.
+    #[inline]
+    pub fn f32(&mut self) -> f32 {
+        (self.next_u32() >> 8) as f32 * (1.0 / (1u32 << 24) as f32)
+    }
+
+    /// Uniform in `[0, 1)`, a multiple of 2⁻⁵³.
+    #[inline]
+    pub fn f64(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// Uniform in `[low, high)`.
+    #[inline]
+    pub fn range(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.f64()
+    }
+
+    /// True with probability `p`.
+    #[inline]
+    pub fn chance(&mut self, p: f64) -> bool {
+        self.f64() < p
+    }
+
+    /// Permutes a slice uniformly (Fisher and Yates, from the end).
+    pub fn shuffle<T>(&mut self, slice: &mut [T]) {
+        for last in (1..slice.len()).rev() {
+            slice.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_vectors() {
+        let mut rng = Rng::from_key([1, 2, 3, 4]);
+        let words: Vec<u32> = (0..4).map(|_| rng.next_u32()).collect();
+        assert_eq!(words, GOLDEN_WORDS, "{words:?}");
+        let draws: Vec<u64> = (0..8).map(|_| rng.below(1000)).collect();
+        assert_eq!(draws, GOLDEN_DRAWS, "{draws:?}");
+        let mut order: Vec<u8> = (0..10).collect();
+        rng.shuffle(&mut order);
+        assert_eq!(order, GOLDEN_ORDER, "{order:?}");
+        assert_eq!(mix(1), 0x5692_161d_100b_05e5, "{:#x}", mix(1));
+        assert_eq!(hash_name("shuffle"), 0x2ec6_6d4d_b25d_9f22, "{:#x}", hash_name("shuffle"));
+    }
+
+    const GOLDEN_WORDS: [u32; 4] = [0, 0, 0, 0];
+    const GOLDEN_DRAWS: [u64; 8] = [0; 8];
+    const GOLDEN_ORDER: [u8; 10] = [0; 10];
+
+    #[test]
+    fn draws_are_uniform() {
+        let mut rng = Rng::from_key([0; 4]);
+        for n in [1u64, 2, 3, 7, 10] {
+            let mut counts = vec![0u32; n as usize];
+            for _ in 0..n * 10_000 {
+                counts[rng.below(n) as usize] += 1;
+            }
+            assert!(counts.iter().all(|c| c.abs_diff(10_000) < 500), "{n}: {counts:?}");
+        }
+        assert!(rng.below(1 << 40) < 1 << 40);
+        let mean = (0..10_000).map(|_| rng.f64()).sum::<f64>() / 10_000.0;
+        assert!((mean - 0.5).abs() < 0.02);
+    }
+}

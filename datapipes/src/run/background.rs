@@ -1,0 +1,187 @@
+//! Runs what is above it on a thread of its own, ahead of its consumer.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{self, Poll};
+use std::time::{Duration, Instant};
+
+use futures::future::{AbortHandle, Abortable};
+use tokio::runtime::Handle;
+
+use crate::graph::{AnyChunk, Edge, ErasedChunks};
+use crate::items::Demand;
+use crate::queue::{Limits, Put, Take, Weight, thread};
+use crate::{Error, ErrorKind};
+
+/// How long a drop waits for the thread to end. It ends by itself a little later where a pipe is busy.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+pub(crate) struct BackgroundSettings {
+    pub name: String,
+    /// Items kept ready, at most.
+    pub depth: usize,
+    /// Bytes kept ready, at most; one item always fits.
+    pub bytes: usize,
+    pub io: Handle,
+    pub edge: Arc<dyn Edge>,
+}
+
+/// What is measured at a queue in front of a consumer.
+#[derive(Debug, Default)]
+pub(crate) struct QueueGauge {
+    /// The producer waited for room.
+    pub full_ns: AtomicU64,
+    /// The consumer waited for an item.
+    pub empty_ns: AtomicU64,
+    pub busy_ns: AtomicU64,
+    pub taken: AtomicU64,
+    pub occupancy_sum: AtomicU64,
+    pub occupancy_polls: AtomicU64,
+    pub depth: AtomicU64,
+}
+
+/// A queue, with a thread behind it that fills it. Nothing starts before the first poll.
+pub(crate) struct Background {
+    state: State,
+    gauge: Arc<QueueGauge>,
+    waiting_since: Option<Instant>,
+}
+
+enum State {
+    Fresh(Box<dyn ErasedChunks>, BackgroundSettings),
+    Running(Driver),
+    Failed(Option<AnyChunk>),
+}
+
+struct Driver {
+    take: Option<Box<dyn Take<AnyChunk>>>,
+    consumed: Arc<AtomicUsize>,
+    abort: AbortHandle,
+    ended: mpsc::Receiver<()>,
+}
+
+impl Background {
+    pub(crate) fn new(
+        above: Box<dyn ErasedChunks>,
+        settings: BackgroundSettings,
+        gauge: Arc<QueueGauge>,
+    ) -> Self {
+        Background { state: State::Fresh(above, settings), gauge, waiting_since: None }
+    }
+
+    /// Starts to work ahead; done by the first poll otherwise.
+    pub(crate) fn start(&mut self) {
+        if let State::Fresh(..) = self.state {
+            let State::Fresh(above, settings) = std::mem::replace(&mut self.state, State::Failed(None)) else {
+                unreachable!("matched in the line above")
+            };
+            self.state = Self::launch(above, settings, self.gauge.clone());
+        }
+    }
+
+    fn launch(above: Box<dyn ErasedChunks>, settings: BackgroundSettings, gauge: Arc<QueueGauge>) -> State {
+        let limits = Limits { items: 1, bytes: settings.bytes };
+        let (put, take) = thread::<AnyChunk>(limits);
+        let consumed = Arc::new(AtomicUsize::new(0));
+        let (abort, registration) = AbortHandle::new_pair();
+        let (send_ended, ended) = mpsc::channel();
+        let (name, io, edge) = (settings.name.clone(), settings.io.clone(), settings.edge.clone());
+        let loop_ = drive(above, Box::new(put), consumed.clone(), settings, gauge);
+        let body = move || {
+            let _entered = io.enter();
+            // Aborted or not, what is above is dropped here, on its own thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                super::block_on(Abortable::new(loop_, registration)).is_ok()
+            }));
+            drop(send_ended);
+        };
+        match super::spawn_thread(format!("datapipes-{name}"), body) {
+            Ok(_) => State::Running(Driver { take: Some(Box::new(take)), consumed, abort, ended }),
+            Err(error) => {
+                let error = Error::new(ErrorKind::Io, "cannot start a thread").with_source(error);
+                State::Failed(Some(edge.fail_chunk(error)))
+            }
+        }
+    }
+}
+
+/// Keeps the queue filled. It fills up gradually: of every four items taken, one makes the queue longer, until it
+/// has its full length, so that the start of an epoch asks for no more than 1.25 times the steady rate.
+async fn drive(
+    mut above: Box<dyn ErasedChunks>,
+    mut put: Box<dyn Put<AnyChunk>>,
+    consumed: Arc<AtomicUsize>,
+    settings: BackgroundSettings,
+    gauge: Arc<QueueGauge>,
+) {
+    loop {
+        let window = (1 + consumed.load(Ordering::Relaxed) / 4).min(settings.depth).max(1);
+        put.set_limits(Limits { items: window, bytes: settings.bytes });
+        gauge.depth.store(window as u64, Ordering::Relaxed);
+        let begun = Instant::now();
+        let Some(room) = poll_fn(|cx| put.poll_ready(cx)).await else { return };
+        gauge.full_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        let demand = Demand { max: room, ahead: room < window };
+        let next = poll_fn(|cx| {
+            let begun = Instant::now();
+            let polled = catch_unwind(AssertUnwindSafe(|| above.poll_chunk(cx, demand)));
+            gauge.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            match polled {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
+                Err(payload) => Poll::Ready(Err(payload)),
+            }
+        });
+        let (chunk, last) = match next.await {
+            Ok(Some(chunk)) => (chunk, false),
+            Ok(None) => return,
+            Err(payload) => (settings.edge.fail_chunk(Error::panic(payload)), true),
+        };
+        let weight = Weight { items: chunk.len, bytes: chunk.bytes };
+        put.put(chunk, weight);
+        if last {
+            return;
+        }
+    }
+}
+
+impl ErasedChunks for Background {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
+        self.start();
+        match &mut self.state {
+            State::Fresh(..) => unreachable!("started above"),
+            State::Failed(error) => Poll::Ready(error.take()),
+            State::Running(driver) => {
+                let take = driver.take.as_mut().expect("there until dropped");
+                self.gauge.occupancy_sum.fetch_add(take.held().items as u64, Ordering::Relaxed);
+                self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
+                let polled = take.poll_take(cx);
+                match &polled {
+                    Poll::Pending => {
+                        self.waiting_since.get_or_insert_with(Instant::now);
+                    }
+                    Poll::Ready(chunk) => {
+                        if let Some(since) = self.waiting_since.take() {
+                            self.gauge.empty_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                        }
+                        if let Some(chunk) = chunk {
+                            driver.consumed.fetch_add(chunk.len, Ordering::Relaxed);
+                            self.gauge.taken.fetch_add(chunk.len as u64, Ordering::Relaxed);
+                        }
+                    }
+                }
+                polled
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.abort.abort();
+        drop(self.take.take());
+        let _ = self.ended.recv_timeout(PATIENCE);
+    }
+}

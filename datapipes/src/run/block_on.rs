@@ -1,0 +1,51 @@
+//! Waits for a future on this thread, with or without an async runtime around it.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+struct Parked {
+    thread: Thread,
+    woken: AtomicBool,
+}
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::Release) {
+            self.thread.unpark();
+        }
+    }
+}
+
+thread_local! {
+    static PARKED: Arc<Parked> =
+        Arc::new(Parked { thread: std::thread::current(), woken: AtomicBool::new(false) });
+}
+
+/// Waits for a future on this thread. Works anywhere, also inside an async runtime, whose thread it then blocks.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let parked = PARKED.with(Arc::clone);
+    let waker = Waker::from(parked.clone());
+    let mut cx = Context::from_waker(&waker);
+    // A wake meant for an outer `block_on` of this thread may be taken by an inner one: poll once without it, and
+    // leave a wake behind on return.
+    loop {
+        parked.woken.store(false, Ordering::Release);
+        if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            parked.woken.store(true, Ordering::Release);
+            parked.thread.unpark();
+            return output;
+        }
+        while !parked.woken.load(Ordering::Acquire) {
+            std::thread::park();
+        }
+    }
+}

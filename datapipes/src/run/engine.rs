@@ -1,0 +1,308 @@
+//! Wires a flow by its plan. One [`Engine`] per loader keeps threads and runtime; one [`EpochRun`] per epoch.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Handle, Runtime};
+
+use crate::context::{Counters, Offload, RunInfo};
+use crate::graph::{AnyItems, Flow, Op};
+use crate::loader::Settings;
+use crate::plan::{Place, Plan, Prefetch};
+use crate::rng::mix;
+use crate::run::background::{Background, BackgroundSettings, QueueGauge};
+use crate::run::pool::Pool;
+use crate::run::segment::{Chain, Link, Segment, SegmentGauge, SegmentSettings, Spawner};
+use crate::{Context, Error, ErrorKind, Items, Work};
+
+/// What a loader keeps from epoch to epoch.
+pub(crate) struct Engine {
+    pub flow: Flow,
+    pub plan: Plan,
+    pub settings: Settings,
+    pool: OnceLock<Arc<Pool>>,
+    runtime: Mutex<Option<Runtime>>,
+}
+
+impl Engine {
+    pub(crate) fn new(flow: Flow, plan: Plan, settings: Settings) -> Self {
+        Engine { flow, plan, settings, pool: OnceLock::new(), runtime: Mutex::new(None) }
+    }
+
+    fn pool(&self) -> Arc<Pool> {
+        self.pool.get_or_init(|| Arc::new(Pool::new(self.settings.workers))).clone()
+    }
+
+    /// The runtime for I/O: the caller's where it has one that runs by itself, else a small one of our own.
+    fn io(&self, may_use_callers: bool) -> std::io::Result<Handle> {
+        if may_use_callers && let Ok(handle) = Handle::try_current() {
+            return Ok(handle);
+        }
+        let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        if runtime.is_none() {
+            *runtime = Some(
+                tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(1)
+                    .thread_name("datapipes-io")
+                    .enable_all()
+                    .build()?,
+            );
+        }
+        Ok(runtime.as_ref().expect("made above").handle().clone())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        drop(self.pool.take());
+        if let Some(runtime) = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            // Unlike the runtime's own drop this may be called from inside another runtime.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// One epoch on its way: what its nodes share, and what is measured at its edges.
+pub(crate) struct EpochRun {
+    pub engine: Arc<Engine>,
+    info: RunInfo,
+    pub io: Handle,
+    begun: Instant,
+    /// Nanoseconds from `begun` to the end; 0 while it runs.
+    ended: AtomicU64,
+    delivered: AtomicU64,
+    skipped: AtomicU64,
+    pub counters: Vec<Arc<Counters>>,
+    pub segments: Vec<Arc<SegmentGauge>>,
+    pub queues: HashMap<usize, Arc<QueueGauge>>,
+    pub root_queue: Arc<QueueGauge>,
+    /// Outputs of splits that nobody has asked for yet, by node and round.
+    splits: Mutex<HashMap<(usize, u64), Vec<Option<AnyItems>>>>,
+}
+
+impl EpochRun {
+    /// The epoch is over, by its end or by being dropped.
+    pub(crate) fn finish(&self) {
+        self.info.cancelled.store(true, Ordering::Relaxed);
+        let now = self.begun.elapsed().as_nanos() as u64;
+        let _ = self.ended.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed);
+        self.splits().clear();
+    }
+
+    pub(crate) fn count_delivered(&self) {
+        self.delivered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_skipped(&self) {
+        self.skipped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Items delivered, and items skipped.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.delivered.load(Ordering::Relaxed), self.skipped.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn wall(&self) -> Duration {
+        match self.ended.load(Ordering::Relaxed) {
+            0 => self.begun.elapsed(),
+            ns => Duration::from_nanos(ns),
+        }
+    }
+
+    fn context(&self, id: usize, round: u64) -> Context {
+        let node = &self.engine.flow.nodes[id];
+        Context::new(node.name.clone(), node.source, self.info.clone(), round, self.counters[id].clone())
+    }
+
+    fn stream(self: &Arc<Self>, (id, port): (usize, usize), round: u64) -> AnyItems {
+        let place = self.engine.plan.places[id];
+        match place {
+            Place::Inline => self.inline(id, port, round),
+            Place::Queue(queue) => {
+                let edge = self.engine.flow.nodes[id].node.edge.clone();
+                let above = self.stream(self.engine.flow.nodes[id].inputs[0], round);
+                let name = self.engine.flow.nodes[id].name.to_string();
+                let background = self.background(name, above, queue, &edge, self.queues[&id].clone());
+                edge.guard(edge.restore(Box::new(background)), self.context(id, round))
+            }
+            Place::Segment(number) => self.segment(number, round),
+        }
+    }
+
+    fn background(
+        &self,
+        name: String,
+        above: AnyItems,
+        queue: Prefetch,
+        edge: &Arc<dyn crate::graph::Edge>,
+        gauge: Arc<QueueGauge>,
+    ) -> Background {
+        let Prefetch { items, bytes } = queue;
+        let settings =
+            BackgroundSettings { name, depth: items.max(1), bytes, io: self.io.clone(), edge: edge.clone() };
+        Background::new(edge.erase(above), settings, gauge)
+    }
+
+    fn segment(self: &Arc<Self>, number: usize, round: u64) -> AnyItems {
+        let flow = &self.engine.flow;
+        let plan = &self.engine.plan.segments[number];
+        let above = flow.nodes[plan.nodes[0]].inputs[0];
+        let input = self.stream(above, round);
+        let links = plan.nodes.iter().map(|&id| {
+            let node = &flow.nodes[id].node;
+            let Op::Pipe(pipe) = &node.op else { unreachable!("only pipes are put into segments") };
+            Link { pipe: pipe.clone(), context: self.context(id, round), edge: node.edge.clone() }
+        });
+        let chain = Chain { links: links.collect(), input: flow.nodes[above.0].node.edge.clone() };
+        let settings = SegmentSettings {
+            work: plan.work,
+            order: plan.order,
+            in_flight: plan.in_flight,
+            workers: plan.workers,
+            bytes: plan.bytes,
+            depth: plan.depth,
+            arity: plan.arity,
+            fixed: plan.fixed,
+        };
+        let spawner = match plan.work {
+            Work::Cpu => Spawner::Pool(self.engine.pool(), self.io.clone()),
+            Work::Io => Spawner::Io(self.io.clone()),
+        };
+        let edge = &flow.nodes[*plan.nodes.last().expect("a segment has a node")].node.edge;
+        edge.restore(Box::new(Segment::new(chain, input, settings, spawner, self.segments[number].clone())))
+    }
+
+    fn inline(self: &Arc<Self>, id: usize, port: usize, round: u64) -> AnyItems {
+        let flow_node = &self.engine.flow.nodes[id];
+        let node = &flow_node.node;
+        let context = self.context(id, round);
+        if let Op::Split(_) = node.op {
+            let waiting = self.splits().get_mut(&(id, round)).and_then(|outputs| outputs[port].take());
+            if let Some(output) = waiting {
+                return output;
+            }
+        }
+        let inputs: Vec<AnyItems> = match node.op {
+            Op::Rerun(_) => Vec::new(),
+            _ => flow_node.inputs.iter().map(|&input| self.stream(input, round)).collect(),
+        };
+        // A pipe's `apply` is a user's code too.
+        let applied = catch_unwind(AssertUnwindSafe(|| match &node.op {
+            Op::Source(source) => vec![source.open(&context)],
+            Op::Pipe(pipe) => vec![pipe.apply(one(inputs), &context)],
+            Op::Join(join) => vec![join.join(inputs, &context)],
+            Op::Split(split) => split.split(one(inputs), &context),
+            Op::Rerun(rerun) => {
+                let (run, above) = (self.clone(), flow_node.inputs[0]);
+                let upstream = move |again: u64| {
+                    run.stream(above, if round == 0 { again } else { mix(round).wrapping_add(again) })
+                };
+                vec![rerun.rerun(Box::new(upstream), &context)]
+            }
+        }));
+        let mut outputs: Vec<Option<AnyItems>> = match applied {
+            Ok(outputs) => {
+                outputs.into_iter().map(|items| Some(node.edge.guard(items, context.clone()))).collect()
+            }
+            Err(payload) => return node.edge.fail(Error::panic(payload).at(&flow_node.name)),
+        };
+        let output = outputs.get_mut(port).and_then(Option::take);
+        if let Op::Split(_) = node.op {
+            self.splits().insert((id, round), outputs);
+        }
+        output.unwrap_or_else(|| {
+            node.edge.fail(Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name))
+        })
+    }
+
+    fn splits(&self) -> std::sync::MutexGuard<'_, HashMap<(usize, u64), Vec<Option<AnyItems>>>> {
+        self.splits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn one(inputs: Vec<AnyItems>) -> AnyItems {
+    inputs.into_iter().next().expect("a pipe has one input")
+}
+
+/// The stream at the root of an epoch, wired and alive. Dropping it ends the epoch.
+pub(crate) struct Running<T> {
+    pub items: Items<T>,
+    pub run: Arc<EpochRun>,
+    in_background: bool,
+}
+
+impl<T: Send + 'static> Running<T> {
+    /// Wires an epoch. Nothing runs before the first poll. `may_use_callers` runtime says whether the caller's
+    /// async runtime goes on while it waits for us.
+    pub(crate) fn start(engine: &Arc<Engine>, epoch: u64, may_use_callers: bool) -> crate::Result<Self> {
+        let io = engine.io(may_use_callers).map_err(|error| {
+            Error::new(ErrorKind::Io, "cannot start the async runtime").with_source(error)
+        })?;
+        let offload: Option<Arc<dyn Offload>> =
+            if engine.settings.workers == 0 { None } else { Some(Arc::new(BlockingPool(io.clone()))) };
+        let info = RunInfo {
+            seed: engine.settings.seed,
+            epoch,
+            rank: engine.settings.rank,
+            uneven: engine.settings.uneven,
+            cancelled: Arc::new(AtomicBool::new(false)),
+            offload,
+        };
+        let queues = engine.plan.places.iter().enumerate();
+        let run = Arc::new(EpochRun {
+            info,
+            io,
+            begun: Instant::now(),
+            ended: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            counters: engine.flow.nodes.iter().map(|_| Arc::default()).collect(),
+            segments: engine.plan.segments.iter().map(|_| Arc::default()).collect(),
+            queues: queues
+                .filter(|(_, place)| matches!(place, Place::Queue(_)))
+                .map(|(id, _)| (id, Arc::default()))
+                .collect(),
+            root_queue: Arc::default(),
+            splits: Mutex::default(),
+            engine: engine.clone(),
+        });
+        let items = crate::graph::typed(run.stream(engine.flow.root, 0));
+        Ok(Running { items, run, in_background: false })
+    }
+
+    /// Moves what is above the consumer to a thread of its own, which works ahead from now on. Says whether it
+    /// was moved just now.
+    pub(crate) fn to_background(&mut self) -> bool {
+        let plan = &self.run.engine.plan;
+        if self.in_background || plan.prefetch.items == 0 {
+            return false;
+        }
+        self.in_background = true;
+        let edge = &self.run.engine.flow.nodes[self.run.engine.flow.root.0].node.edge;
+        let above: AnyItems = Box::new(std::mem::replace(&mut self.items, Items::empty()));
+        let gauge = self.run.root_queue.clone();
+        let mut background = self.run.background("loader".to_owned(), above, plan.prefetch, edge, gauge);
+        background.start();
+        self.items = crate::graph::typed(edge.restore(Box::new(background)));
+        true
+    }
+}
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        self.run.finish();
+    }
+}
+
+/// Blocking work goes to the async runtime's blocking threads.
+struct BlockingPool(Handle);
+
+impl Offload for BlockingPool {
+    #[expect(clippy::disallowed_methods, reason = "the one place that starts blocking work")]
+    fn offload(&self, work: Box<dyn FnOnce() + Send>) {
+        drop(self.0.spawn_blocking(work));
+    }
+}

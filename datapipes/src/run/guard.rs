@@ -1,0 +1,77 @@
+//! What stands behind every node: counts what passes, names errors, catches panics, ends a cancelled epoch.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use crate::items::{Chunk, Chunks, Demand};
+use crate::{Context, Error, Items};
+
+/// One poll in so many is timed where polls are quick; the time is scaled up.
+const SAMPLE: u64 = 16;
+/// Polls slower than this are all timed.
+const SLOW_NS: u64 = 5_000;
+/// Most items asked for at once, so that a dropped epoch ends soon.
+const MAX_CHUNK: usize = 1024;
+
+pub(crate) struct Guard<T> {
+    input: Items<T>,
+    context: Context,
+    polls: u64,
+    last_ns: u64,
+    dead: bool,
+}
+
+impl<T> Guard<T> {
+    pub(crate) fn new(input: Items<T>, context: Context) -> Self {
+        Guard { input, context, polls: 0, last_ns: 0, dead: false }
+    }
+}
+
+impl<T: Send + 'static> Chunks<T> for Guard<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        if self.dead || self.context.is_cancelled() {
+            return Poll::Ready(None);
+        }
+        let weight = match self.polls {
+            _ if self.last_ns >= SLOW_NS => 1,
+            polls if polls % SAMPLE == 0 => SAMPLE.min(polls.max(1)),
+            _ => 0,
+        };
+        self.polls += 1;
+        let begun = (weight > 0).then(Instant::now);
+        let demand = demand.at_most(MAX_CHUNK);
+        let polled = catch_unwind(AssertUnwindSafe(|| self.input.poll_chunk(cx, demand)));
+        let counters = self.context.counters();
+        if let Some(begun) = begun {
+            self.last_ns = begun.elapsed().as_nanos() as u64;
+            counters.busy_ns.fetch_add(self.last_ns * weight, Ordering::Relaxed);
+        }
+        match polled {
+            Ok(Poll::Ready(Some(mut chunk))) => {
+                let mut errors = 0;
+                for item in &mut chunk {
+                    if let Err(error) = item {
+                        errors += 1;
+                        let nameless = std::mem::replace(error, Error::new(crate::ErrorKind::Config, ""));
+                        *error = nameless.at(self.context.node());
+                    }
+                }
+                counters.items.fetch_add((chunk.len() - errors) as u64, Ordering::Relaxed);
+                counters.chunks.fetch_add(1, Ordering::Relaxed);
+                if errors > 0 {
+                    counters.errors.fetch_add(errors as u64, Ordering::Relaxed);
+                }
+                Poll::Ready(Some(chunk))
+            }
+            Ok(other) => other,
+            Err(payload) => {
+                // Nothing can be said of the stream's state any more: it ends here.
+                self.dead = true;
+                counters.errors.fetch_add(1, Ordering::Relaxed);
+                Poll::Ready(Some(vec![Err(Error::panic(payload).at(self.context.node()))]))
+            }
+        }
+    }
+}

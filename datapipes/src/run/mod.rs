@@ -1,0 +1,35 @@
+//! The executor: the only code that starts work.
+//!
+//! - [`pool`]: threads for CPU work, which run the pieces of segments as async tasks.
+//! - [`segment`]: neighbouring shardable pipes as one piece of work, applied to morsels; puts results in order.
+//! - [`background`]: runs what is above it on a thread of its own, ahead of its consumer.
+//! - [`guard`]: what stands behind every node: counts, names errors, catches panics.
+//! - [`engine`]: wires a flow by its plan.
+
+mod background;
+mod block_on;
+mod engine;
+mod guard;
+mod pool;
+mod segment;
+
+pub(crate) use block_on::block_on;
+pub(crate) use engine::{Engine, EpochRun, Running};
+pub(crate) use guard::Guard;
+
+use std::future::Future;
+use std::thread::JoinHandle;
+
+/// Starts a thread with a name. The only place that does.
+fn spawn_thread(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name).spawn(body)
+}
+
+/// Starts an async task. The only place that does; who calls it must abort it on drop.
+#[expect(clippy::disallowed_methods, reason = "the one place that starts tasks")]
+fn spawn_task(
+    handle: &tokio::runtime::Handle,
+    future: impl Future<Output = ()> + Send + 'static,
+) -> tokio::task::JoinHandle<()> {
+    handle.spawn(future)
+}

@@ -1,0 +1,141 @@
+//! Threads for CPU work. They run async tasks, so a task that must wait gives its thread back.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use async_task::{Runnable, Task};
+
+/// How long [`Pool`]'s drop waits for its threads. A thread in a user's endless loop cannot be ended.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Threads for CPU work, started when first needed and kept until the pool is dropped.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    workers: usize,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// A job came, or the pool closed.
+    wake: Condvar,
+    /// A thread ended.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// By depth in the graph. What is nearest to the consumer goes first, so that finished work flows out.
+    jobs: Vec<VecDeque<Runnable>>,
+    closed: bool,
+    alive: usize,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, depth: usize, job: Runnable) {
+        let mut state = self.lock();
+        if state.closed {
+            drop(state);
+            return drop(job);
+        }
+        if state.jobs.len() <= depth {
+            state.jobs.resize_with(depth + 1, VecDeque::new);
+        }
+        state.jobs[depth].push_back(job);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    fn work(&self) {
+        let mut state = self.lock();
+        while !state.closed {
+            match state.jobs.iter_mut().rev().find_map(VecDeque::pop_front) {
+                Some(job) => {
+                    drop(state);
+                    // Tasks catch their own panics; a `drop` inside may still panic, and must not end the thread.
+                    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run()));
+                    state = self.lock();
+                }
+                None => state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(workers: usize) -> Self {
+        let shared = Shared { state: Mutex::default(), wake: Condvar::new(), ended: Condvar::new() };
+        Pool { shared: Arc::new(shared), threads: Mutex::default(), workers }
+    }
+
+    /// Starts a task. Dropping what is returned cancels it, at its next await at the latest.
+    pub(crate) fn spawn(&self, depth: usize, future: impl Future<Output = ()> + Send + 'static) -> Task<()> {
+        self.start();
+        let shared = self.shared.clone();
+        let (runnable, task) = async_task::spawn(future, move |job| shared.push(depth, job));
+        runnable.schedule();
+        task
+    }
+
+    fn start(&self) {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        while threads.len() < self.workers {
+            let shared = self.shared.clone();
+            let name = format!("datapipes-cpu-{}", threads.len());
+            shared.lock().alive += 1;
+            let body = move || {
+                shared.work();
+                shared.lock().alive -= 1;
+                shared.ended.notify_all();
+            };
+            match super::spawn_thread(name, body) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    self.shared.lock().alive -= 1;
+                    if threads.is_empty() {
+                        panic!("cannot start a worker thread: {error}");
+                    }
+                    tracing::warn!(%error, started = threads.len(), "fewer worker threads than asked for");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let jobs = {
+            let mut state = self.shared.lock();
+            state.closed = true;
+            std::mem::take(&mut state.jobs)
+        };
+        self.shared.wake.notify_all();
+        drop(jobs);
+        let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let me = std::thread::current().id();
+        // The last handle on the loader may be dropped by one of its own threads.
+        let mine = threads.iter().filter(|t| t.thread().id() == me).count();
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = self.shared.lock();
+        while state.alive > mine {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::warn!(threads = state.alive, "worker threads are still in a user's function; left behind");
+                return;
+            }
+            state = self.shared.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(state);
+        for thread in threads.into_iter().filter(|t| t.thread().id() != me) {
+            drop(thread.join());
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! Owner of the workspace's `examples/`, `tests/` and `benches/`; the library is in `datapipes/`.
+#![doc = include_str!("../README.md")]
