@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures::channel::oneshot;
 
 use crate::rng::{Rng, mix};
-use crate::{Error, ErrorKind, Item, Origin, Result};
+use crate::{Chunk, Error, ErrorKind, Item, Origin, Result};
 
 /// What a pipe may know while it runs. Cheap to clone.
 #[derive(Clone)]
@@ -137,6 +137,16 @@ impl Context {
         if self.0.round == 0 { root } else { root.child(self.0.round) }
     }
 
+    /// Consecutive items of this source, from number `at` on.
+    pub fn run<T>(&self, values: Vec<T>, at: u64) -> Chunk<T> {
+        if self.0.round == 0 {
+            Chunk::run(values, Origin::root(self.0.source, at))
+        } else {
+            let origins = (at..at + values.len() as u64).map(|index| self.origin(index)).collect();
+            Chunk::from_columns(values, origins)
+        }
+    }
+
     /// Counts items that are left out on purpose, so that the sums of the epoch add up.
     pub fn count_dropped(&self, items: u64) {
         if items > 0 {
@@ -171,6 +181,11 @@ impl Context {
     /// Names an error after this node and an item.
     pub fn fail<T>(&self, item: &Item<T>, error: Error) -> Error {
         error.at(self.node()).of(item.origin())
+    }
+
+    /// The error of a panic in this node, over an item.
+    pub(crate) fn panicked(&self, payload: crate::chunk::Payload, item: &Origin) -> Error {
+        Error::panic(payload).at(self.node()).of(item)
     }
 
     pub(crate) fn round(&self) -> u64 {

@@ -143,8 +143,12 @@ impl Error {
 
     /// Says in which node it happened, unless that is known already.
     pub fn at(mut self, node: &Arc<str>) -> Self {
-        self.0.node.get_or_insert_with(|| node.clone());
+        self.name(node);
         self
+    }
+
+    pub(crate) fn name(&mut self, node: &Arc<str>) {
+        self.0.node.get_or_insert_with(|| node.clone());
     }
 
     /// Says to which item it happened, unless that is known already.

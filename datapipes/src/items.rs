@@ -10,10 +10,8 @@ use std::time::Instant;
 
 use futures::Stream;
 
+use crate::chunk::{self, Chunk};
 use crate::{Context, Error, Item, Origin, Result};
-
-/// Some items that travel together. An `Err` takes the place of the item it happened to; the stream goes on.
-pub type Chunk<T> = Vec<Result<Item<T>>>;
 
 /// How much a consumer wants.
 #[derive(Clone, Copy, Debug)]
@@ -56,20 +54,30 @@ pub trait Chunks<T>: Send {
 /// holds, and with it everything above.
 pub struct Items<T> {
     chunks: Box<dyn Chunks<T>>,
-    ready: std::vec::IntoIter<Result<Item<T>>>,
-    ahead: usize,
+    ready: chunk::IntoIter<T>,
+    /// Nanoseconds an item of late; infinite before the first.
+    cost_ns: f64,
+    polls: u32,
     done: bool,
 }
 
-/// Most items taken ahead of a consumer that polls item by item.
-const MAX_AHEAD: usize = 64;
-/// A chunk that takes longer than this many nanoseconds an item is not worth running ahead for.
-const CHEAP_NS: u128 = 500;
+/// Most items taken ahead of need.
+const MAX_AHEAD: usize = 1024;
+/// Time spent ahead of need, at most.
+const AHEAD_NS: f64 = 20_000.0;
+/// One poll in so many is timed, where items are cheap.
+const SAMPLE: u32 = 8;
 
 impl<T: Send + 'static> Items<T> {
     /// From chunks.
     pub fn from_chunks(chunks: impl Chunks<T> + 'static) -> Self {
-        Items { chunks: Box::new(chunks), ready: Vec::new().into_iter(), ahead: 1, done: false }
+        Items {
+            chunks: Box::new(chunks),
+            ready: Chunk::default().into_iter(),
+            cost_ns: f64::INFINITY,
+            polls: 0,
+            done: false,
+        }
     }
 
     /// From any stream of items. The stream may be endless or slow; it is polled only on demand.
@@ -96,7 +104,7 @@ impl<T: Send + 'static> Items<T> {
 
     /// One error and nothing else.
     pub fn fail(error: Error) -> Self {
-        Items::from_chunk(vec![Err(error)])
+        Items::from_chunk(Chunk::fail(error))
     }
 
     /// From an async function that emits items one after another: a pipe as a plain loop.
@@ -122,7 +130,7 @@ impl<T: Send + 'static> Items<T> {
         F: FnOnce(Emitter<T>) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        let slot = Arc::new(Mutex::new(Slot { chunk: Vec::new(), wanted: 1 }));
+        let slot = Arc::new(Mutex::new(Slot { chunk: Chunk::default(), wanted: 1 }));
         Items::from_chunks(Generate { state: GenerateState::Fresh(body), slot })
     }
 
@@ -143,19 +151,38 @@ impl<T: Send + 'static> Items<T> {
         if self.ready.len() > 0 {
             return Poll::Ready(Some(self.ready.by_ref().take(demand.max).collect()));
         }
+        match ready!(self.poll_more(cx, demand)) {
+            Some(mut chunk) if chunk.len() > demand.max => {
+                let first = chunk.split_to(demand.max);
+                self.ready = chunk.into_iter();
+                Poll::Ready(Some(first))
+            }
+            chunk => Poll::Ready(chunk),
+        }
+    }
+
+    /// A chunk that may be longer than asked for; nothing is ready.
+    fn poll_more(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         if self.done {
             return Poll::Ready(None);
         }
-        match ready!(self.chunks.poll_chunk(cx, demand)) {
-            Some(chunk) if chunk.len() > demand.max => {
-                self.ready = chunk.into_iter();
-                Poll::Ready(Some(self.ready.by_ref().take(demand.max).collect()))
-            }
-            chunk => {
-                self.done = chunk.is_none();
-                Poll::Ready(chunk)
-            }
+        let timed = self.cost_ns > AHEAD_NS || self.polls % SAMPLE == 0;
+        self.polls = self.polls.wrapping_add(1);
+        let begun = timed.then(Instant::now);
+        let chunk = ready!(self.chunks.poll_chunk(cx, demand));
+        self.done = chunk.is_none();
+        if let (Some(begun), Some(chunk)) = (begun, &chunk) {
+            let cost = begun.elapsed().as_nanos() as f64 / chunk.len().max(1) as f64;
+            // Quick to believe that items are cheap: the first ones pay for cold caches.
+            self.cost_ns = if cost < self.cost_ns { cost } else { self.cost_ns * 0.75 + cost * 0.25 };
         }
+        Poll::Ready(chunk)
+    }
+
+    /// How many items it is reasonable to ask for where one is needed: more than one only if items have been cheap
+    /// of late, so that running ahead costs no more than some microseconds.
+    pub fn ahead(&self) -> usize {
+        ((AHEAD_NS / self.cost_ns) as usize).clamp(1, MAX_AHEAD)
     }
 
     /// An item that was taken ahead, if there is one.
@@ -179,18 +206,10 @@ impl<T: Send + 'static> Stream for Items<T> {
         if let Some(item) = self.ready.next() {
             return Poll::Ready(Some(item));
         }
-        if self.done {
-            return Poll::Ready(None);
-        }
-        let (ahead, begun) = (self.ahead, Instant::now());
-        match ready!(self.chunks.poll_chunk(cx, Demand::up_to(ahead))) {
-            None => {
-                self.done = true;
-                Poll::Ready(None)
-            }
+        let ahead = Demand::up_to(self.ahead());
+        match ready!(self.poll_more(cx, ahead)) {
+            None => Poll::Ready(None),
             Some(chunk) => {
-                let cheap = begun.elapsed().as_nanos() < CHEAP_NS * chunk.len() as u128;
-                self.ahead = if cheap { (ahead * 2).min(MAX_AHEAD) } else { (ahead / 2).max(1) };
                 self.ready = chunk.into_iter();
                 Poll::Ready(self.ready.next())
             }
@@ -213,7 +232,7 @@ struct FromStream<S>(Option<Pin<Box<S>>>);
 impl<T, S: Stream<Item = Result<Item<T>>> + Send> Chunks<T> for FromStream<S> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         let Some(stream) = &mut self.0 else { return Poll::Ready(None) };
-        let mut chunk = Vec::new();
+        let mut chunk = Chunk::default();
         while chunk.len() < demand.max {
             match stream.as_mut().poll_next(cx) {
                 Poll::Ready(Some(item)) => chunk.push(item),
@@ -242,6 +261,43 @@ impl<T, I: Iterator<Item = Result<Item<T>>> + Send> Chunks<T> for FromIter<I> {
     }
 }
 
+/// Applies `f` to every chunk; empty results are passed over. For pipes over columns.
+pub(crate) fn by_chunk<T, U, F>(input: Items<T>, cx: &Context, f: F) -> Items<U>
+where
+    T: Send + 'static,
+    U: Send + 'static,
+    F: FnMut(Chunk<T>) -> Chunk<U> + Send + 'static,
+{
+    Items::from_chunks(ByChunk { input, f, cx: cx.clone() })
+}
+
+struct ByChunk<T, F> {
+    input: Items<T>,
+    f: F,
+    cx: Context,
+}
+
+impl<T, U, F> Chunks<U> for ByChunk<T, F>
+where
+    T: Send + 'static,
+    F: FnMut(Chunk<T>) -> Chunk<U> + Send,
+{
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<U>>> {
+        for _ in 0..PATIENCE {
+            let Some(chunk) = ready!(self.input.poll_chunk(cx, demand)) else { return Poll::Ready(None) };
+            let out = (self.f)(chunk);
+            if !out.is_empty() {
+                return Poll::Ready(Some(out));
+            }
+            if self.cx.is_cancelled() {
+                return Poll::Ready(None);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
 struct Each<T, F> {
     input: Items<T>,
     f: F,
@@ -259,11 +315,10 @@ where
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<U>>> {
         for _ in 0..PATIENCE {
             let Some(chunk) = ready!(self.input.poll_chunk(cx, demand)) else { return Poll::Ready(None) };
-            let mut out = Vec::with_capacity(chunk.len());
+            let mut out = Chunk::with_capacity(chunk.len());
             let mut rest = chunk.into_iter();
             let mut current = Origin::root(0, 0);
-            // A panic costs the item it happened to; those before and behind it are kept, so that a graph gives
-            // the same items whatever the size of its chunks.
+            // As in `Chunk::map`: a panic costs the item it happened to.
             while let Err(payload) = catch_unwind(AssertUnwindSafe(|| {
                 for item in rest.by_ref() {
                     match item {
@@ -271,7 +326,9 @@ where
                         Ok(_) if self.cx.is_cancelled() => break,
                         Ok(item) => {
                             current.clone_from(item.origin());
-                            out.extend((self.f)(item));
+                            if let Some(item) = (self.f)(item) {
+                                out.push(item);
+                            }
                         }
                     }
                 }

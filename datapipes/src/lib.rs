@@ -2,6 +2,7 @@
 
 #![warn(missing_docs)]
 
+mod chunk;
 mod context;
 mod error;
 mod item;
@@ -16,11 +17,12 @@ pub mod plan;
 mod queue;
 mod run;
 
+pub use chunk::Chunk;
 pub use context::{Context, Rank, Uneven};
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use graph::{BuildError, Graph};
 pub use item::{Children, Item, Origin};
-pub use items::{Chunk, Chunks, Demand, Emitter, Items};
+pub use items::{Chunks, Demand, Emitter, Items};
 pub use loader::{Blocking, DataLoader, Epoch, OnError, Order};
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use rng::Rng;

@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
-use crate::items::{Chunk, Chunks, Demand};
+use crate::items::{Chunks, Demand};
 use crate::pipe::{Inputs, Rerun, Split};
-use crate::{Context, Error, Items, Join, Pipe, Source};
+use crate::{Chunk, Context, Error, Items, Join, Pipe, Source};
 
 /// An `Items<T>` whose `T` only the edge knows.
 pub(crate) type AnyItems = Box<dyn Any + Send>;
@@ -16,7 +16,6 @@ pub(crate) type AnyItems = Box<dyn Any + Send>;
 pub(crate) struct AnyChunk {
     pub chunk: Box<dyn Any + Send>,
     pub len: usize,
-    pub errors: usize,
     pub bytes: usize,
 }
 
@@ -41,13 +40,14 @@ pub(crate) trait Edge: Send + Sync {
     fn fail_chunk(&self, error: Error) -> AnyChunk;
 }
 
-type Weigh<T> = Arc<dyn Fn(&T) -> usize + Send + Sync>;
+/// Weighs many values in one call.
+type Weigh<T> = Arc<dyn Fn(&[T]) -> usize + Send + Sync>;
 
 pub(crate) struct EdgeOf<T>(Weigh<T>);
 
 impl<T: Send + 'static> EdgeOf<T> {
     pub(crate) fn new(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
-        Arc::new(EdgeOf(Arc::new(weigh)))
+        Arc::new(EdgeOf(Arc::new(move |values: &[T]| values.iter().map(&weigh).sum())))
     }
 }
 
@@ -57,14 +57,8 @@ pub(crate) fn typed<T: Send + 'static>(items: AnyItems) -> Items<T> {
 
 impl<T: Send + 'static> EdgeOf<T> {
     fn wrap(&self, chunk: Chunk<T>) -> AnyChunk {
-        let (mut errors, mut bytes) = (0, 0);
-        for item in &chunk {
-            match item {
-                Ok(item) => bytes += (self.0)(item),
-                Err(_) => errors += 1,
-            }
-        }
-        AnyChunk { len: chunk.len(), errors, bytes, chunk: Box::new(chunk) }
+        let bytes = (self.0)(chunk.values());
+        AnyChunk { len: chunk.len(), bytes, chunk: Box::new(chunk) }
     }
 }
 
@@ -90,7 +84,7 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     }
 
     fn fail_chunk(&self, error: Error) -> AnyChunk {
-        self.wrap(vec![Err(error)])
+        self.wrap(Chunk::fail(error))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::task::{self, Poll, ready};
 
-use crate::items::{Chunk, Chunks, Demand};
-use crate::{Context, Facts, Graph, Item, Items, Origin, Pipe};
+use crate::items::{Chunks, Demand};
+use crate::{Chunk, Context, Facts, Graph, Item, Items, Origin, Pipe};
 
 /// Groups consecutive items into batches of a fixed size; see [`Graph::batch`].
 #[derive(Clone, Debug)]
@@ -28,8 +28,15 @@ impl<T: Send + 'static> Pipe<T> for Batch {
     type Out = Vec<T>;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<Vec<T>> {
-        let open = Open::new(self.size);
-        Items::from_chunks(Batches { input, size: self.size, drop_last: self.drop_last, index: 0, open, cx: cx.clone() })
+        Items::from_chunks(Batches {
+            input,
+            size: self.size,
+            drop_last: self.drop_last,
+            index: 0,
+            values: Vec::new(),
+            origins: Vec::new(),
+            cx: cx.clone(),
+        })
     }
     fn len_hint(&self, input: u64) -> Option<u64> {
         let size = self.size.max(1) as u64;
@@ -43,64 +50,64 @@ impl<T: Send + 'static> Pipe<T> for Batch {
     }
 }
 
-/// The batch that is being filled.
-struct Open<T> {
-    values: Vec<T>,
-    parts: Vec<Origin>,
-}
-
-impl<T> Open<T> {
-    fn new(size: usize) -> Self {
-        let size = size.min(1 << 12);
-        Open { values: Vec::with_capacity(size), parts: Vec::with_capacity(size) }
-    }
-}
-
 struct Batches<T> {
     input: Items<T>,
     size: usize,
     drop_last: bool,
     index: u64,
-    open: Open<T>,
+    values: Vec<T>,
+    origins: Vec<Origin>,
     cx: Context,
 }
 
 impl<T: Send + 'static> Batches<T> {
+    /// The items that wait, as a batch.
     fn close(&mut self) -> Item<Vec<T>> {
-        let Open { values, parts } = std::mem::replace(&mut self.open, Open::new(self.size));
-        let origin = Origin::joined(parts, self.index);
+        let room = self.size.min(1 << 12);
+        let values = std::mem::replace(&mut self.values, Vec::with_capacity(room));
+        let origins = std::mem::replace(&mut self.origins, Vec::with_capacity(room));
         self.index += 1;
-        Item::new(values, origin)
+        Item::new(values, Origin::joined(origins, self.index - 1))
     }
 }
 
 impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, _: Demand) -> Poll<Option<Chunk<Vec<T>>>> {
         loop {
-            let missing = (self.size - self.open.values.len()).max(256);
-            let Some(chunk) = ready!(self.input.poll_chunk(cx, Demand::up_to(missing))) else {
-                if self.drop_last || self.open.values.is_empty() {
-                    self.cx.count_dropped(self.open.values.len() as u64);
+            // Where items are cheap take some ahead of need, or the last few of a batch come in tiny chunks.
+            let missing = (self.size - self.values.len()).max(self.input.ahead());
+            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, Demand::up_to(missing))) else {
+                if self.values.is_empty() || self.drop_last {
+                    self.cx.count_dropped(std::mem::take(&mut self.values).len() as u64);
                     return Poll::Ready(None);
                 }
-                return Poll::Ready(Some(vec![Ok(self.close())]));
+                return Poll::Ready(Some(std::iter::once(Ok(self.close())).collect()));
             };
-            let mut out = Vec::new();
-            for item in chunk {
-                match item {
-                    Err(error) => out.push(Err(error)),
-                    Ok(item) => {
-                        let (value, origin) = item.into_parts();
-                        self.open.values.push(value);
-                        self.open.parts.push(origin);
-                    }
-                }
+            let mut out = Chunk::default();
+            let mut taken = 0;
+            for (place, error) in chunk.take_errors() {
+                // Batches that were full before the error come before it.
+                self.take(chunk.split_to(place - taken), &mut out);
+                taken = place;
+                out.push(Err(error));
             }
-            if self.open.values.len() >= self.size {
-                out.push(Ok(self.close()));
-            }
+            self.take(chunk, &mut out);
             if !out.is_empty() {
                 return Poll::Ready(Some(out));
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static> Batches<T> {
+    fn take(&mut self, chunk: Chunk<T>, out: &mut Chunk<Vec<T>>) {
+        let (mut values, mut origins) = chunk.into_columns();
+        while values.len() > 0 {
+            let some = values.len().min(self.size - self.values.len());
+            self.values.extend(values.by_ref().take(some));
+            origins.move_to(&mut self.origins, some);
+            if self.values.len() == self.size {
+                out.push(Ok(self.close()));
             }
         }
     }

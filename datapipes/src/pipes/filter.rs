@@ -1,5 +1,6 @@
 //! Keeps the items that a predicate accepts.
 
+use crate::items::by_chunk;
 use crate::{Arity, Context, Facts, Graph, Items, Pipe};
 
 /// Keeps the items that a predicate accepts; see [`Graph::filter`].
@@ -22,13 +23,10 @@ where
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         let (keep, context) = (self.0.clone(), cx.clone());
-        input.each(cx, move |item| {
-            if keep(&item) {
-                Some(Ok(item))
-            } else {
-                context.count_dropped(1);
-                None
-            }
+        by_chunk(input, cx, move |chunk| {
+            let (kept, dropped) = chunk.retain(&keep, |payload, origin| context.panicked(payload, origin));
+            context.count_dropped(dropped as u64);
+            kept
         })
     }
     fn is_shardable(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Applies a function to every item.
 
+use crate::items::by_chunk;
 use crate::{Arity, BoxError, Context, Error, Facts, Graph, Items, Pipe, Result, Rng};
 
 /// Applies a function to every item; see [`Graph::map`].
@@ -22,8 +23,8 @@ where
     type Out = Out;
 
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
-        let f = self.0.clone();
-        input.each(cx, move |item| Some(Ok(item.map(&f))))
+        let (f, context) = (self.0.clone(), cx.clone());
+        by_chunk(input, cx, move |chunk| chunk.map(&f, |payload, origin| context.panicked(payload, origin)))
     }
     fn is_shardable(&self) -> bool {
         true

@@ -2,8 +2,8 @@
 
 use std::task::{self, Poll, ready};
 
-use crate::items::{Chunk, Chunks, Demand};
-use crate::{Context, Facts, Graph, Item, Items, Pipe, Rng, Role};
+use crate::items::{Chunks, Demand};
+use crate::{Chunk, Context, Facts, Graph, Items, Origin, Pipe, Rng, Role};
 
 /// Changes the order at random, within a buffer; see [`Graph::shuffle`].
 #[derive(Clone, Debug)]
@@ -29,8 +29,14 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
     type Out = T;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
-        let buffer = Vec::new();
-        Items::from_chunks(Shuffled { input, size: self.buffer, buffer, rng: cx.node_rng(), draining: false })
+        Items::from_chunks(Shuffled {
+            input,
+            size: self.buffer,
+            values: Vec::new(),
+            origins: Vec::new(),
+            rng: cx.node_rng(),
+            draining: false,
+        })
     }
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
@@ -47,7 +53,8 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
 struct Shuffled<T> {
     input: Items<T>,
     size: usize,
-    buffer: Vec<Item<T>>,
+    values: Vec<T>,
+    origins: Vec<Origin>,
     rng: Rng,
     draining: bool,
 }
@@ -55,42 +62,42 @@ struct Shuffled<T> {
 impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         while !self.draining {
-            let missing = self.size - self.buffer.len();
-            if missing > 0 {
-                match ready!(self.input.poll_chunk(cx, Demand::up_to(missing))) {
-                    None => self.drain(),
-                    Some(chunk) => {
-                        let errors: Chunk<T> = chunk
-                            .into_iter()
-                            .filter_map(|item| item.map(|item| self.buffer.push(item)).err().map(Err))
-                            .collect();
-                        if !errors.is_empty() {
-                            return Poll::Ready(Some(errors));
-                        }
-                    }
+            let missing = self.size - self.values.len();
+            let wanted = if missing > 0 { Demand::up_to(missing) } else { demand };
+            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
+                self.drain();
+                break;
+            };
+            if missing == 0 {
+                // Each new item takes the place of a random one, which leaves in its stead.
+                let (values, origins) = chunk.columns_mut();
+                for (value, origin) in values.iter_mut().zip(origins) {
+                    let place = self.rng.below(self.size as u64) as usize;
+                    std::mem::swap(value, &mut self.values[place]);
+                    std::mem::swap(origin, &mut self.origins[place]);
                 }
-            } else {
-                match ready!(self.input.poll_chunk(cx, demand)) {
-                    None => self.drain(),
-                    Some(mut chunk) => {
-                        for item in chunk.iter_mut().flatten() {
-                            let place = self.rng.below(self.size as u64) as usize;
-                            std::mem::swap(item, &mut self.buffer[place]);
-                        }
-                        return Poll::Ready(Some(chunk));
-                    }
-                }
+                return Poll::Ready(Some(chunk));
+            }
+            let errors: Chunk<T> = chunk.take_errors().into_iter().map(|(_, error)| Err(error)).collect();
+            chunk.append_to(&mut self.values, &mut self.origins);
+            if !errors.is_empty() {
+                return Poll::Ready(Some(errors));
             }
         }
-        let rest = self.buffer.len().min(demand.max);
-        let chunk: Chunk<T> = self.buffer.drain(self.buffer.len() - rest..).map(Ok).collect();
+        let keep = self.values.len().saturating_sub(demand.max);
+        let chunk = Chunk::from_columns(self.values.split_off(keep), self.origins.split_off(keep));
         Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
     }
 }
 
 impl<T> Shuffled<T> {
     fn drain(&mut self) {
-        self.rng.shuffle(&mut self.buffer);
+        // The same draws permute both columns.
+        for last in (1..self.values.len()).rev() {
+            let other = self.rng.below(last as u64 + 1) as usize;
+            self.values.swap(last, other);
+            self.origins.swap(last, other);
+        }
         self.draining = true;
     }
 }

@@ -2,23 +2,24 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
+use std::task::{self, Poll};
 
 use futures::StreamExt;
 
-use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, Source};
+use crate::items::{Chunks, Demand};
+use crate::{Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, Source};
 
 /// A source that makes a fresh iterator for each epoch; see [`Graph::from_iter_with`].
 #[derive(Clone, Debug)]
 pub struct FromIterator<F> {
     make: F,
     len: Option<u64>,
-    name: &'static str,
 }
 
 impl<F> FromIterator<F> {
     /// Calls `make` for each epoch.
     pub fn new(make: F) -> Self {
-        FromIterator { make, len: None, name: "from_iter" }
+        FromIterator { make, len: None }
     }
 
     /// Says how many items there are.
@@ -37,15 +38,10 @@ where
 
     fn open(&self, cx: &Context) -> Items<T> {
         let (make, cx) = (self.make.clone(), cx.clone());
-        // `once` keeps it lazy: the iterator is made at the first poll.
-        let numbered = std::iter::once_with(move || make().into_iter())
-            .flatten()
-            .enumerate()
-            .map(move |(index, value)| Ok(Item::new(value, cx.origin(index as u64))));
-        Items::from_iter(numbered)
+        Items::from_chunks(Open { make: Some(make), iter: None, at: 0, cx })
     }
     fn name(&self) -> String {
-        self.name.to_owned()
+        "from_iter".to_owned()
     }
     fn len_hint(&self) -> Option<u64> {
         self.len
@@ -55,6 +51,33 @@ where
             Some(len) => Facts::any_order().with_settings(format_args!("{len} items")),
             None => Facts::any_order(),
         }
+    }
+}
+
+struct Open<F, I> {
+    /// Until the first poll.
+    make: Option<F>,
+    iter: Option<I>,
+    at: u64,
+    cx: Context,
+}
+
+impl<T, I, F> Chunks<T> for Open<F, I::IntoIter>
+where
+    I: IntoIterator<Item = T, IntoIter: Send>,
+    F: Fn() -> I + Send,
+{
+    fn poll_chunk(&mut self, _: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        if let Some(make) = self.make.take() {
+            self.iter = Some(make().into_iter());
+        }
+        let values: Vec<T> = self.iter.iter_mut().flatten().take(demand.max).collect();
+        if values.is_empty() {
+            return Poll::Ready(None);
+        }
+        let at = self.at;
+        self.at += values.len() as u64;
+        Poll::Ready(Some(self.cx.run(values, at)))
     }
 }
 
@@ -94,11 +117,50 @@ where
     }
 }
 
+/// The integers of a range.
+#[derive(Clone, Debug)]
+struct Integers(Range<u64>);
+
+impl Source for Integers {
+    type Out = u64;
+
+    fn open(&self, cx: &Context) -> Items<u64> {
+        Items::from_chunks(IntegersOpen { range: self.0.clone(), at: 0, cx: cx.clone() })
+    }
+    fn name(&self) -> String {
+        "range".to_owned()
+    }
+    fn len_hint(&self) -> Option<u64> {
+        Some(self.0.end.saturating_sub(self.0.start))
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_settings(format_args!("{:?}", self.0))
+    }
+}
+
+struct IntegersOpen {
+    range: Range<u64>,
+    at: u64,
+    cx: Context,
+}
+
+impl Chunks<u64> for IntegersOpen {
+    fn poll_chunk(&mut self, _: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<u64>>> {
+        let from = self.range.start + self.at;
+        if from >= self.range.end {
+            return Poll::Ready(None);
+        }
+        let len = (self.range.end - from).min(demand.max as u64);
+        let chunk = self.cx.run((from..from + len).collect(), self.at);
+        self.at += len;
+        Poll::Ready(Some(chunk))
+    }
+}
+
 impl Graph<u64> {
     /// The integers of a range, in order.
     pub fn range(range: Range<u64>) -> Graph<u64> {
-        let len = range.end.saturating_sub(range.start);
-        Graph::source(FromIterator { make: move || range.clone(), len: Some(len), name: "range" })
+        Graph::source(Integers(range))
     }
 }
 
@@ -114,7 +176,7 @@ impl<T: Send + 'static> Graph<T> {
             let values = values.clone();
             (0..values.len()).map(move |i| values[i].clone())
         };
-        Graph::source(FromIterator { make, len: Some(len), name: "from_vec" })
+        Graph::source(FromIterator::new(make).with_len(len)).named_kind("from_vec")
     }
 
     /// The elements of an iterator that `make` makes anew for each epoch, in order.

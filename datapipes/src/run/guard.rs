@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::task::{self, Poll};
 use std::time::Instant;
 
-use crate::items::{Chunk, Chunks, Demand};
-use crate::{Context, Error, Items};
+use crate::items::{Chunks, Demand};
+use crate::{Chunk, Context, Error, Items};
 
 /// One poll in so many is timed where polls are quick; the time is scaled up.
 const SAMPLE: u64 = 16;
@@ -50,13 +50,9 @@ impl<T: Send + 'static> Chunks<T> for Guard<T> {
         }
         match polled {
             Ok(Poll::Ready(Some(mut chunk))) => {
-                let mut errors = 0;
-                for item in &mut chunk {
-                    if let Err(error) = item {
-                        errors += 1;
-                        let nameless = std::mem::replace(error, Error::new(crate::ErrorKind::Config, ""));
-                        *error = nameless.at(self.context.node());
-                    }
+                let errors = chunk.errors();
+                for error in chunk.errors_mut() {
+                    error.name(self.context.node());
                 }
                 counters.items.fetch_add((chunk.len() - errors) as u64, Ordering::Relaxed);
                 counters.chunks.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +66,7 @@ impl<T: Send + 'static> Chunks<T> for Guard<T> {
                 // Nothing can be said of the stream's state any more: it ends here.
                 self.dead = true;
                 counters.errors.fetch_add(1, Ordering::Relaxed);
-                Poll::Ready(Some(vec![Err(Error::panic(payload).at(self.context.node()))]))
+                Poll::Ready(Some(Chunk::fail(Error::panic(payload).at(self.context.node()))))
             }
         }
     }

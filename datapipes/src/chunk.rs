@@ -1,0 +1,448 @@
+//! Items that travel together, as columns.
+
+use std::iter::FusedIterator;
+
+use crate::{Error, Item, Origin, Result};
+
+/// Items that travel together: a column of values and one of origins, and errors in their places.
+///
+/// An `Err` takes the place of the item it happened to. Most pipes need no more of a chunk than that it collects
+/// from, and iterates over, `Result<Item<T>>`. The columns are there for pipes that run over millions of small
+/// items: a source's origins are kept as one run, so that a chunk of integers is little more than a `Vec` of them.
+#[derive(Debug)]
+pub struct Chunk<T> {
+    values: Vec<T>,
+    origins: Origins,
+    /// Errors, each with the number of values before it; in order.
+    errors: Vec<(usize, Error)>,
+}
+
+/// A column of origins.
+#[derive(Clone, Debug)]
+enum Origins {
+    /// So many consecutive items of a source, from this one (as [`Origin::to_raw`] has it).
+    Run(u64, usize),
+    List(Vec<Origin>),
+}
+
+impl Origins {
+    fn len(&self) -> usize {
+        match self {
+            Origins::Run(_, len) => *len,
+            Origins::List(list) => list.len(),
+        }
+    }
+
+    #[inline]
+    fn at(&self, place: usize) -> Origin {
+        match self {
+            Origins::Run(first, _) => Origin::from_raw(first + place as u64),
+            Origins::List(list) => list[place].clone(),
+        }
+    }
+
+    /// The column as a list, turned into one if it is a run.
+    #[inline]
+    fn list(&mut self) -> &mut Vec<Origin> {
+        if let Origins::Run(first, len) = self {
+            let list = (*first..*first + *len as u64).map(Origin::from_raw).collect();
+            *self = Origins::List(list);
+        }
+        match self {
+            Origins::List(list) => list,
+            Origins::Run(..) => unreachable!("turned into a list above"),
+        }
+    }
+}
+
+impl IntoIterator for Origins {
+    type Item = Origin;
+    type IntoIter = OriginsIter;
+
+    fn into_iter(self) -> OriginsIter {
+        match self {
+            Origins::Run(first, _) => OriginsIter::Run(first),
+            Origins::List(list) => OriginsIter::List(list.into_iter()),
+        }
+    }
+}
+
+impl<T> Chunk<T> {
+    /// No items, with room for some.
+    pub fn with_capacity(items: usize) -> Self {
+        Chunk {
+            values: Vec::with_capacity(items),
+            origins: Origins::List(Vec::with_capacity(items)),
+            errors: Vec::new(),
+        }
+    }
+
+    /// Consecutive items of a source, from `first` on, which must be a source's item ([`Origin::root`]).
+    ///
+    /// # Panics
+    /// If `first` is a child or was made of several.
+    pub fn run(values: Vec<T>, first: Origin) -> Self {
+        assert!(first.is_plain_root(), "a run starts at an item of a source");
+        let origins = Origins::Run(first.to_raw(), values.len());
+        Chunk { values, origins, errors: Vec::new() }
+    }
+
+    /// Values and their origins.
+    ///
+    /// # Panics
+    /// If there are not equally many.
+    pub fn from_columns(values: Vec<T>, origins: Vec<Origin>) -> Self {
+        assert_eq!(values.len(), origins.len(), "each value has an origin");
+        Chunk { values, origins: Origins::List(origins), errors: Vec::new() }
+    }
+
+    /// One error.
+    pub fn fail(error: Error) -> Self {
+        Chunk { values: Vec::new(), origins: Origins::List(Vec::new()), errors: vec![(0, error)] }
+    }
+
+    /// Items and errors.
+    pub fn len(&self) -> usize {
+        self.values.len() + self.errors.len()
+    }
+
+    /// Whether there are neither items nor errors.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The values, without the errors.
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+
+    /// How many errors there are.
+    pub fn errors(&self) -> usize {
+        self.errors.len()
+    }
+
+    /// Adds an item or an error behind the others.
+    pub fn push(&mut self, item: Result<Item<T>>) {
+        match item {
+            Ok(item) => {
+                let (value, origin) = item.into_parts();
+                self.values.push(value);
+                self.origins.list().push(origin);
+            }
+            Err(error) => self.errors.push((self.values.len(), error)),
+        }
+    }
+
+    /// The values and origins as columns, to be changed in step, if there are no errors between them.
+    pub(crate) fn columns_mut(&mut self) -> (&mut [T], &mut [Origin]) {
+        (&mut self.values, self.origins.list())
+    }
+
+    pub(crate) fn errors_mut(&mut self) -> impl Iterator<Item = &mut Error> {
+        self.errors.iter_mut().map(|(_, error)| error)
+    }
+
+    pub(crate) fn take_errors(&mut self) -> Vec<(usize, Error)> {
+        std::mem::take(&mut self.errors)
+    }
+
+    /// Appends values and origins to other columns. The errors must have been taken out before.
+    pub(crate) fn append_to(mut self, values: &mut Vec<T>, origins: &mut Vec<Origin>) {
+        debug_assert!(self.errors.is_empty());
+        values.append(&mut self.values);
+        match self.origins {
+            Origins::Run(first, len) => origins.extend((first..first + len as u64).map(Origin::from_raw)),
+            Origins::List(mut list) => origins.append(&mut list),
+        }
+    }
+
+    /// The values, and their origins. The errors must have been taken out before.
+    pub(crate) fn into_columns(self) -> (std::vec::IntoIter<T>, OriginsIter) {
+        debug_assert!(self.errors.is_empty());
+        (self.values.into_iter(), self.origins.into_iter())
+    }
+
+    /// Splits off the first `items` (or fewer, if there are not so many).
+    pub fn split_to(&mut self, items: usize) -> Chunk<T> {
+        if items >= self.len() {
+            return std::mem::replace(self, Chunk::with_capacity(0));
+        }
+        // Errors count as items: find how many of each are among the first.
+        let mut values = items;
+        let mut errors = 0;
+        for (place, _) in &self.errors {
+            if place + errors >= items {
+                break;
+            }
+            errors += 1;
+            values = items - errors;
+        }
+        let rest = self.values.split_off(values);
+        let (head, tail) = match &mut self.origins {
+            Origins::Run(first, len) => {
+                (Origins::Run(*first, values), Origins::Run(*first + values as u64, *len - values))
+            }
+            Origins::List(list) => {
+                let tail = list.split_off(values);
+                (Origins::List(std::mem::take(list)), Origins::List(tail))
+            }
+        };
+        let mut later = self.errors.split_off(errors);
+        later.iter_mut().for_each(|(place, _)| *place -= values);
+        let head = Chunk {
+            values: std::mem::replace(&mut self.values, rest),
+            origins: head,
+            errors: std::mem::replace(&mut self.errors, later),
+        };
+        self.origins = tail;
+        head
+    }
+
+    /// Applies `f` to every value; origins and errors keep their places. `on_panic` makes an error of a panic.
+    pub(crate) fn map<U>(self, f: impl FnMut(T) -> U, guard: impl Fn(Payload, &Origin) -> Error) -> Chunk<U> {
+        let Chunk { values, mut origins, mut errors } = self;
+        let mut out = Vec::with_capacity(values.len());
+        let mut rest = values.into_iter();
+        let mut f = std::panic::AssertUnwindSafe(f);
+        // A panic costs the item it happened to; those before and behind it are kept, so that a graph gives the
+        // same items whatever the size of its chunks.
+        while let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let f = &mut f;
+            out.extend(rest.by_ref().map(|value| f(value)));
+        })) {
+            let place = out.len();
+            let origin = origins.list().remove(place);
+            let behind = errors.partition_point(|(at, _)| *at <= place);
+            errors[behind..].iter_mut().for_each(|(at, _)| *at -= 1);
+            errors.insert(behind, (place, guard(payload, &origin)));
+        }
+        Chunk { values: out, origins, errors }
+    }
+
+    /// Keeps what `keep` accepts, and says how many it left out.
+    pub(crate) fn retain(
+        self,
+        mut keep: impl FnMut(&T) -> bool,
+        guard: impl Fn(Payload, &Origin) -> Error,
+    ) -> (Chunk<T>, usize) {
+        let Chunk { mut values, origins, errors } = self;
+        let len = values.len();
+        let mut list = Vec::with_capacity(len);
+        // Where each panic happened: its place in the input, the number of values kept before it, and the error.
+        let mut panics: Vec<(usize, usize, Error)> = Vec::new();
+        // The kept values move to the front; for each error, how many were kept before it.
+        let (mut place, mut kept) = (0, 0);
+        let mut kept_before = Vec::with_capacity(errors.len());
+        for end in errors.iter().map(|(at, _)| *at).chain([len]) {
+            while let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                // Two loops, so that the common one has nothing to decide but what to keep.
+                match &origins {
+                    Origins::Run(first, _) => while place < end {
+                        let at = place;
+                        place += 1;
+                        if keep(&values[at]) {
+                            values.swap(kept, at);
+                            list.push(Origin::from_raw(first + at as u64));
+                            kept += 1;
+                        }
+                    },
+                    Origins::List(origins) => while place < end {
+                        let at = place;
+                        place += 1;
+                        if keep(&values[at]) {
+                            values.swap(kept, at);
+                            list.push(origins[at].clone());
+                            kept += 1;
+                        }
+                    },
+                }
+            })) {
+                let origin = origins.at(place - 1);
+                panics.push((place - 1, kept, guard(payload, &origin)));
+            }
+            kept_before.push(kept);
+        }
+        values.truncate(kept);
+        let dropped = len - kept - panics.len();
+        let mut all: Vec<(usize, usize, Error)> =
+            errors.into_iter().zip(kept_before).map(|((at, error), kept)| (at, kept, error)).collect();
+        all.extend(panics);
+        // An error stands before the value at its place; a panic in its stead.
+        all.sort_by_key(|(at, _, error)| (*at, error.kind() == crate::ErrorKind::Panic));
+        let errors = all.into_iter().map(|(_, kept, error)| (kept, error)).collect();
+        (Chunk { values, origins: Origins::List(list), errors }, dropped)
+    }
+}
+
+/// What a panic is raised with.
+pub(crate) type Payload = Box<dyn std::any::Any + Send>;
+
+impl<T> Default for Chunk<T> {
+    fn default() -> Self {
+        Chunk::with_capacity(0)
+    }
+}
+
+impl<T> FromIterator<Result<Item<T>>> for Chunk<T> {
+    fn from_iter<I: IntoIterator<Item = Result<Item<T>>>>(iter: I) -> Self {
+        let mut chunk = Chunk::default();
+        chunk.extend(iter);
+        chunk
+    }
+}
+
+impl<T> Extend<Result<Item<T>>> for Chunk<T> {
+    fn extend<I: IntoIterator<Item = Result<Item<T>>>>(&mut self, iter: I) {
+        let iter = iter.into_iter();
+        let (low, _) = iter.size_hint();
+        self.values.reserve(low);
+        self.origins.list().reserve(low);
+        iter.for_each(|item| self.push(item));
+    }
+}
+
+impl<T> IntoIterator for Chunk<T> {
+    type Item = Result<Item<T>>;
+    type IntoIter = IntoIter<T>;
+
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter {
+            place: 0,
+            values: self.values.into_iter(),
+            origins: self.origins.into_iter(),
+            errors: self.errors.into_iter().peekable(),
+        }
+    }
+}
+
+impl OriginsIter {
+    /// Moves the next `count` to the end of a list.
+    #[inline]
+    pub(crate) fn move_to(&mut self, list: &mut Vec<Origin>, count: usize) {
+        match self {
+            OriginsIter::Run(next) => {
+                list.extend((*next..*next + count as u64).map(Origin::from_raw));
+                *next += count as u64;
+            }
+            OriginsIter::List(rest) => list.extend(rest.by_ref().take(count)),
+        }
+    }
+}
+
+/// The items and errors of a [`Chunk`], in order.
+#[derive(Debug)]
+pub struct IntoIter<T> {
+    place: usize,
+    values: std::vec::IntoIter<T>,
+    origins: OriginsIter,
+    errors: std::iter::Peekable<std::vec::IntoIter<(usize, Error)>>,
+}
+
+#[derive(Debug)]
+pub(crate) enum OriginsIter {
+    /// Endless: the values say when to stop.
+    Run(u64),
+    List(std::vec::IntoIter<Origin>),
+}
+
+impl Iterator for OriginsIter {
+    type Item = Origin;
+
+    #[inline]
+    fn next(&mut self) -> Option<Origin> {
+        match self {
+            OriginsIter::Run(next) => {
+                *next += 1;
+                Some(Origin::from_raw(*next - 1))
+            }
+            OriginsIter::List(list) => list.next(),
+        }
+    }
+}
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = Result<Item<T>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Result<Item<T>>> {
+        if let Some((_, error)) = self.errors.next_if(|(at, _)| *at <= self.place) {
+            return Some(Err(error));
+        }
+        let value = self.values.next()?;
+        self.place += 1;
+        let origin = self.origins.next().expect("as many origins as values");
+        Some(Ok(Item::new(value, origin)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let len = self.values.len() + self.errors.len();
+        (len, Some(len))
+    }
+}
+
+impl<T> ExactSizeIterator for IntoIter<T> {}
+impl<T> FusedIterator for IntoIter<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    fn sample(bad: &[usize], n: usize) -> Chunk<u64> {
+        (0..n)
+            .map(|i| match bad.contains(&i) {
+                true => Err(Error::new(ErrorKind::User, i.to_string())),
+                false => Ok(Item::new(i as u64, Origin::root(0, i as u64))),
+            })
+            .collect()
+    }
+
+    fn shown(chunk: Chunk<u64>) -> Vec<String> {
+        chunk
+            .into_iter()
+            .map(|item| match item {
+                Ok(item) => {
+                    assert_eq!(item.origin().index(), *item);
+                    item.to_string()
+                }
+                Err(error) => format!("!{error}"),
+            })
+            .collect()
+    }
+
+    fn guard(payload: Payload, origin: &Origin) -> Error {
+        Error::panic(payload).of(origin)
+    }
+
+    #[test]
+    fn splits_anywhere() {
+        for bad in [&[][..], &[0], &[0, 1, 2], &[3, 4], &[9], &[0, 5, 9]] {
+            for at in 0..12 {
+                let mut rest = sample(bad, 10);
+                let head = rest.split_to(at);
+                assert_eq!(head.len(), at.min(10));
+                let mut all = shown(head);
+                all.extend(shown(rest));
+                assert_eq!(all, shown(sample(bad, 10)), "{bad:?} at {at}");
+            }
+        }
+        let mut run = Chunk::run(vec![4u64, 5, 6, 7], Origin::root(0, 4));
+        assert_eq!(shown(run.split_to(1)), ["4"]);
+        assert_eq!(shown(run), ["5", "6", "7"]);
+    }
+
+    #[test]
+    fn errors_and_panics_keep_their_places() {
+        let panicky = |v: u64| if v % 4 == 2 { std::panic::resume_unwind(Box::new("two")) } else { v };
+        let mapped = sample(&[0, 5, 9], 10).map(panicky, guard);
+        let expected = ["!0", "1", "!0:2: panicked: two", "3", "4", "!5", "!0:6: panicked: two", "7", "8", "!9"]
+            .map(str::to_owned);
+        let is = shown(mapped);
+        assert_eq!(is.iter().map(|s| s.replace("error: ", "")).collect::<Vec<_>>(), expected);
+        let (kept, dropped) = sample(&[0, 5, 9], 10).retain(|v| panicky(*v) % 2 == 1, guard);
+        assert_eq!(dropped, 2);
+        let is = shown(kept);
+        let expected = ["!0", "1", "!0:2: panicked: two", "3", "!5", "!0:6: panicked: two", "7", "!9"];
+        assert_eq!(is.iter().map(|s| s.replace("error: ", "")).collect::<Vec<_>>(), expected);
+    }
+}
