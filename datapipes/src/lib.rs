@@ -16,6 +16,8 @@ pub mod pipes;
 pub mod plan;
 mod queue;
 mod run;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use chunk::Chunk;
 pub use context::{Context, Rank, Uneven};

@@ -131,3 +131,40 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(Batch::new(size))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, ErrorKind, testing};
+
+    #[test]
+    fn keeps_the_contract() {
+        for size in [1, 2, 3, 20, 50] {
+            testing::check_pipe(&Batch::new(size), (0..20u64).collect());
+            testing::check_pipe(&Batch::new(size).drop_last(), (0..20u64).collect());
+        }
+    }
+
+    #[test]
+    fn a_failed_item_comes_in_its_place_and_shortens_no_batch() {
+        let bad = [1, 2, 5];
+        let items = (0..9u64).map(move |i| match bad.contains(&i) {
+            true => Err(Error::new(ErrorKind::User, i.to_string())),
+            false => Ok(Item::new(i, Origin::root(0, i))),
+        });
+        let out = testing::collect(Batch::new(2).apply(Items::from_iter(items), &Context::default()));
+        let shown: Vec<String> =
+            out.into_iter().map(|r| r.map_or_else(|e| e, |(v, o)| format!("{v:?} {o}"))).collect();
+        let expected =
+            ["error: 1", "error: 2", "[0, 3] [0:0, 0:3]", "error: 5", "[4, 6] [0:4, 0:6]", "[7, 8] [0:7, 0:8]"];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn counts_what_drop_last_leaves_out() {
+        let loader = crate::DataLoader::builder(Graph::range(0..10).pipe(Batch::new(4).drop_last())).build().unwrap();
+        assert_eq!(loader.len_hint(), Some(2));
+        assert_eq!(loader.epoch(0).blocking().count(), 2);
+        assert_eq!(loader.stats().unwrap().nodes[1].dropped, 2);
+    }
+}

@@ -54,3 +54,21 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(Filter::new(keep))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn keeps_the_contract() {
+        testing::check_pipe(&Filter::new(|n: &u64| n % 3 == 0), (0..20).collect());
+    }
+
+    #[test]
+    fn row_45_a_filter_that_drops_everything_ends() {
+        let loader = crate::DataLoader::builder(Graph::range(0..100_000).filter(|_| false)).build().unwrap();
+        assert_eq!(loader.epoch(0).blocking().count(), 0);
+        assert_eq!(loader.stats().unwrap().nodes[1].dropped, 100_000);
+    }
+}

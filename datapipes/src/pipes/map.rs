@@ -72,7 +72,7 @@ where
     }
 }
 
-/// Applies a function with randomness to every item; see [`Graph::map_random`].
+/// Applies a function with randomness, which may fail, to every item; see [`Graph::try_map_random`].
 #[derive(Clone, Debug)]
 pub struct MapRandom<F>(F);
 
@@ -159,21 +159,53 @@ impl<T: Send + 'static> Graph<T> {
     /// The [`Rng`] is keyed by (seed, epoch, node, item), so the same item gets the same numbers on any worker, in
     /// any order, before and after a resume; and other numbers in another epoch.
     ///
-    /// # Errors
-    /// As [`try_map`](Graph::try_map).
-    ///
     /// # Examples
     /// ```
-    /// use datapipes::{Graph, Result};
-    /// let noisy = Graph::range(0..3).map_random(|n, rng| Result::Ok(n * 10 + rng.below(10)));
+    /// use datapipes::Graph;
+    /// let noisy = Graph::range(0..3).map_random(|n, rng| n * 10 + rng.below(10));
     /// assert_eq!(noisy.clone().collect().unwrap(), noisy.collect().unwrap());
     /// ```
-    pub fn map_random<U, E, F>(self, f: F) -> Graph<U>
+    pub fn map_random<U, F>(self, f: F) -> Graph<U>
+    where
+        U: Send + 'static,
+        F: Fn(T, &mut Rng) -> U + Clone + Send + Sync + 'static,
+    {
+        self.pipe(MapRandom::new(move |value, rng: &mut Rng| Ok::<U, Error>(f(value, rng))))
+    }
+
+    /// As [`map_random`](Graph::map_random), for a function that may fail.
+    ///
+    /// # Errors
+    /// As [`try_map`](Graph::try_map).
+    pub fn try_map_random<U, E, F>(self, f: F) -> Graph<U>
     where
         U: Send + 'static,
         E: Into<BoxError>,
         F: Fn(T, &mut Rng) -> Result<U, E> + Clone + Send + Sync + 'static,
     {
         self.pipe(MapRandom::new(f))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn keep_the_contract() {
+        testing::check_pipe(&Map::new(|n: u64| n * 2), (0..20).collect());
+        testing::check_pipe(&TryMap::new(|n: u64| if n == 7 { Err("seven") } else { Ok(n) }), (0..20).collect());
+        let noisy = |n: u64, rng: &mut Rng| Ok::<_, Error>(n + rng.below(9));
+        testing::check_pipe(&MapRandom::new(noisy), (0..20).collect());
+    }
+
+    #[test]
+    fn a_panic_names_node_and_item_and_costs_one_item() {
+        let panics = Map::new(|n: u64| if n == 3 { panic!("three") } else { n });
+        let items = testing::numbered(&[1, 2, 3, 4]).into_iter().map(Ok);
+        let out = testing::collect(panics.apply(Items::from_iter(items.collect::<Vec<_>>()), &Context::default()));
+        let shown: Vec<String> = out.into_iter().map(|r| r.map_or_else(|e| e, |(v, _)| v.to_string())).collect();
+        assert_eq!(shown, ["1", "2", "pipe: 0:2: panicked: three", "4"]);
     }
 }

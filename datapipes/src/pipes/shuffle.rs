@@ -85,7 +85,11 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
             }
         }
         let keep = self.values.len().saturating_sub(demand.max);
-        let chunk = Chunk::from_columns(self.values.split_off(keep), self.origins.split_off(keep));
+        // From the end on, so that the order does not depend on how many are asked for at once.
+        let (mut values, mut origins) = (self.values.split_off(keep), self.origins.split_off(keep));
+        values.reverse();
+        origins.reverse();
+        let chunk = Chunk::from_columns(values, origins);
         Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
     }
 }
@@ -122,5 +126,54 @@ impl<T: Send + 'static> Graph<T> {
     /// ```
     pub fn shuffle(self, buffer: usize) -> Graph<T> {
         self.pipe(Shuffle::new(buffer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn keeps_the_contract() {
+        for buffer in [1, 2, 10, 20, 100] {
+            testing::check_pipe(&Shuffle::new(buffer), (0..20u64).collect());
+        }
+    }
+
+    /// A change of this order is a breaking change.
+    #[test]
+    fn the_order_is_pinned() {
+        let graph = Graph::range(0..12).shuffle(4);
+        assert_eq!(graph.clone().collect().unwrap(), [0, 4, 2, 6, 3, 7, 9, 10, 8, 5, 11, 1]);
+        let loader = crate::DataLoader::builder(graph).seed(1).workers(0).build().unwrap();
+        let other: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+        let next: Vec<u64> = loader.epoch(1).blocking().map(Result::unwrap).collect();
+        assert_ne!(other, next);
+    }
+
+    #[test]
+    fn an_item_leaves_at_most_a_buffer_early() {
+        for (place, value) in Graph::range(0..1000).shuffle(16).collect().unwrap().into_iter().enumerate() {
+            assert!(value <= place as u64 + 16);
+        }
+    }
+
+    /// Row 125: every item is equally likely in every place where the buffer holds all.
+    #[test]
+    fn row_125_a_full_shuffle_is_uniform() {
+        const N: u64 = 8;
+        let mut counts = [[0f64; N as usize]; N as usize];
+        let rounds = 4000;
+        let loader = crate::DataLoader::builder(Graph::range(0..N).shuffle(100)).workers(0).build().unwrap();
+        for epoch in 0..rounds {
+            for (place, value) in loader.epoch(epoch).blocking().enumerate() {
+                counts[place][value.unwrap() as usize] += 1.0;
+            }
+        }
+        let expected = rounds as f64 / N as f64;
+        let chi: f64 = counts.iter().flatten().map(|c| (c - expected).powi(2) / expected).sum();
+        // 49 degrees of freedom: the 99.9 % point is 85.4.
+        assert!(chi < 85.4, "{chi}");
     }
 }

@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// Waits for a future on this thread. Works anywhere, also inside an async runtime, whose thread it then blocks.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let parked = PARKED.with(Arc::clone);
     let waker = Waker::from(parked.clone());

@@ -13,7 +13,7 @@ mod guard;
 mod pool;
 mod segment;
 
-pub(crate) use block_on::block_on;
+pub use block_on::block_on;
 pub(crate) use engine::{Engine, EpochRun, Running};
 pub(crate) use guard::Guard;
 

@@ -1,0 +1,262 @@
+//! The conformance kit: checks the contract for any pipe, a third party's too; awkward inputs; leak gauges.
+//!
+//! ```
+//! use datapipes::pipes::{Batch, Map};
+//! datapipes::testing::check_pipe(&Map::new(|n: u64| n * 2), (0..20).collect());
+//! datapipes::testing::check_pipe(&Batch::new(3), (0..20u64).collect());
+//! ```
+//!
+//! Everything in here panics, with what is wrong, where the contract does not hold: it is for tests.
+
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{self, Poll, Waker};
+
+use futures::Stream;
+
+use crate::items::{Chunks, Demand};
+use crate::{Arity, Chunk, Context, Error, ErrorKind, Item, Items, Origin, Pipe, Result};
+
+pub use crate::run::block_on;
+
+/// What came out, in a form that can be compared: values with origins, and errors as text.
+pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
+
+/// Checks that a pipe keeps the contract of [`Pipe`], on an input of some length (ten or more items show most).
+///
+/// - *Lazy*: applying it polls nothing.
+/// - *Reusable*: a second application gives the same, also while the first is half-way.
+/// - *Patient*: an input that pauses, or comes in other chunks, gives the same; so do other demands.
+/// - *Empty*: no input gives an end.
+/// - *Errors pass by*: an error in the input comes out, once, and the stream goes on behind it.
+/// - *Drop releases*: dropping the output at any point drops the input.
+/// - *Panics arrive*: a panic of the input is not swallowed.
+/// - *Shardable*, if it says so: cut at any point, the outputs of the pieces are the output of the whole.
+/// - *Arity*, as it says.
+///
+/// # Panics
+/// If one of them does not hold; the message says which.
+pub fn check_pipe<In, P>(pipe: &P, input: Vec<In>)
+where
+    In: Clone + Debug + Send + 'static,
+    P: Pipe<In>,
+    P::Out: PartialEq + Debug,
+{
+    let cx = Context::default();
+    let items: Vec<Item<In>> = numbered(&input);
+    let whole = collect(pipe.apply(steady(&items), &cx));
+
+    let gauge = Gauge::default();
+    let lazy = pipe.apply(Items::from_chunks(gauge.watch(steady(&items))), &cx);
+    assert_eq!(gauge.polls(), 0, "applying the pipe polls its input");
+    drop(lazy);
+    assert!(gauge.dropped(), "dropping the output before the first poll keeps the input alive");
+
+    for taken in 0..=whole.len() {
+        let gauge = Gauge::default();
+        let mut output = pipe.apply(Items::from_chunks(gauge.watch(steady(&items))), &cx);
+        for _ in 0..taken {
+            drop(next(&mut output));
+        }
+        assert_same(&collect(pipe.apply(steady(&items), &cx)), &whole, "a second application, beside a first");
+        drop(output);
+        assert!(gauge.dropped(), "dropping the output after {taken} items keeps the input alive");
+    }
+
+    for seed in 0..8 {
+        let paused = Items::from_chunks(Pausing { items: steady(&items), seed, ready: false });
+        assert_same(&collect(pipe.apply(paused, &cx)), &whole, "an input that pauses");
+    }
+    for demand in [1, 2, 7, 1000] {
+        let output = collect_by(pipe.apply(steady(&items), &cx), demand);
+        assert_same(&output, &whole, "asked for other amounts at once");
+    }
+    drop(collect(pipe.apply(Items::empty(), &cx)));
+
+    for at in [0, items.len() / 2, items.len()] {
+        let mut with_error: Vec<Result<Item<In>>> = items.iter().cloned().map(Ok).collect();
+        with_error.insert(at, Err(Error::new(ErrorKind::User, MARK)));
+        let output = collect(pipe.apply(Items::from_iter(with_error), &cx));
+        let errors = output.iter().filter(|item| matches!(item, Err(text) if text.contains(MARK))).count();
+        assert_eq!(errors, 1, "an error in the input, before item {at}, came out {errors} times: {output:?}");
+        let rest: Outcome<P::Out> = output.into_iter().filter(|i| !matches!(i, Err(t) if t.contains(MARK))).collect();
+        assert_eq!(rest.len(), whole.len(), "an error in the input, before item {at}, costs other items");
+    }
+
+    let panicking = Items::from_iter((0..2).map(|_| -> Result<Item<In>> { panic!("{MARK}") }));
+    let seen = catch_unwind(AssertUnwindSafe(|| collect(pipe.apply(panicking, &cx))));
+    let arrived = seen.map_or(true, |output| output.iter().any(|item| matches!(item, Err(t) if t.contains(MARK))));
+    assert!(arrived, "a panic of the input is swallowed");
+
+    if pipe.is_shardable() {
+        for cut in 0..=items.len() {
+            let mut pieces = collect(pipe.apply(steady(&items[..cut]), &cx));
+            pieces.extend(collect(pipe.apply(steady(&items[cut..]), &cx)));
+            assert_same(&pieces, &whole, "says that it is shardable, but cut into two pieces");
+        }
+    }
+    match pipe.arity() {
+        Arity::Any => {}
+        Arity::AtMostOne => assert!(whole.len() <= items.len(), "says at most one for one, and gives more"),
+        Arity::One => {
+            assert_eq!(whole.len(), items.len(), "says one for one");
+            for (out, item) in whole.iter().zip(&items) {
+                if let Ok((_, origin)) = out {
+                    assert_eq!(origin, item.origin(), "says one for one, and does not keep origins");
+                }
+            }
+        }
+    }
+    if let Some(expected) = pipe.len_hint(items.len() as u64) {
+        assert_eq!(whole.len() as u64, expected, "its hint of the length is wrong");
+    }
+}
+
+const MARK: &str = "a marked error";
+
+/// Runs a stream to its end on this thread.
+pub fn collect<T: Send + 'static>(items: Items<T>) -> Outcome<T> {
+    collect_by(items, 64)
+}
+
+fn collect_by<T: Send + 'static>(mut items: Items<T>, demand: usize) -> Outcome<T> {
+    let mut out = Vec::new();
+    while let Some(chunk) = block_on(items.next_chunk(demand)) {
+        assert!(!chunk.is_empty(), "an empty chunk");
+        out.extend(chunk.into_iter().map(outcome));
+    }
+    out
+}
+
+fn outcome<T>(item: Result<Item<T>>) -> std::result::Result<(T, Origin), String> {
+    item.map(Item::into_parts).map_err(|error| error.to_string())
+}
+
+fn next<T: Send + 'static>(items: &mut Items<T>) -> Option<Result<Item<T>>> {
+    block_on(std::future::poll_fn(|cx| Pin::new(&mut *items).poll_next(cx)))
+}
+
+fn assert_same<T: PartialEq + Debug>(is: &Outcome<T>, should: &Outcome<T>, what: &str) {
+    assert_eq!(is, should, "{what} gives something else");
+}
+
+/// Numbered items of one source.
+pub fn numbered<T: Clone>(values: &[T]) -> Vec<Item<T>> {
+    values.iter().cloned().enumerate().map(|(i, v)| Item::new(v, Origin::root(0, i as u64))).collect()
+}
+
+fn steady<T: Clone + Send + 'static>(items: &[Item<T>]) -> Items<T> {
+    Items::from_iter(items.iter().cloned().map(Ok).collect::<Vec<_>>())
+}
+
+/// Counts the polls of a stream, and sees when it is dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Gauge(Arc<(AtomicUsize, AtomicBool)>);
+
+impl Gauge {
+    /// Watches a stream.
+    pub fn watch<T: Send + 'static>(&self, items: Items<T>) -> impl Chunks<T> + 'static {
+        Watched { items, gauge: self.clone() }
+    }
+
+    /// How often it was polled.
+    pub fn polls(&self) -> usize {
+        self.0.0.load(Ordering::SeqCst)
+    }
+
+    /// Whether it was dropped.
+    pub fn dropped(&self) -> bool {
+        self.0.1.load(Ordering::SeqCst)
+    }
+}
+
+struct Watched<T> {
+    items: Items<T>,
+    gauge: Gauge,
+}
+
+impl<T: Send + 'static> Chunks<T> for Watched<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        self.gauge.0.0.fetch_add(1, Ordering::SeqCst);
+        self.items.poll_chunk(cx, demand)
+    }
+}
+
+impl<T> Drop for Watched<T> {
+    fn drop(&mut self) {
+        self.gauge.0.1.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A stream that is pending before each chunk, wakes at once, and gives chunks of changing size.
+struct Pausing<T> {
+    items: Items<T>,
+    seed: u64,
+    ready: bool,
+}
+
+impl<T: Send + 'static> Chunks<T> for Pausing<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        self.ready = !self.ready;
+        if self.ready {
+            self.seed = crate::rng::mix(self.seed.wrapping_add(1));
+            if self.seed % 3 > 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.ready = false;
+        }
+        self.items.poll_chunk(cx, demand.at_most(1 + (self.seed % 5) as usize))
+    }
+}
+
+/// A stream that is pending before each chunk and wakes at once, in a pattern that `seed` sets; the items are those
+/// of `items`, in chunks of changing size.
+pub fn pausing<T: Send + 'static>(items: Items<T>, seed: u64) -> Items<T> {
+    Items::from_chunks(Pausing { items, seed, ready: false })
+}
+
+/// Threads, descriptors and children of this process. Reads `/proc`, so it sees something on Linux only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resources {
+    /// Threads whose name begins with `datapipes`.
+    pub threads: usize,
+    /// Open descriptors.
+    pub descriptors: usize,
+}
+
+impl Resources {
+    /// What is in use now.
+    pub fn now() -> Self {
+        let named = |path: std::path::PathBuf| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let threads = tasks.filter(|task| named(task.path()).starts_with("datapipes")).count();
+        // The listing itself is one of them.
+        let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, |dir| dir.count() - 1);
+        Resources { threads, descriptors }
+    }
+
+    /// Waits until no more is in use than then.
+    ///
+    /// # Panics
+    /// If that takes more than two seconds.
+    pub fn assert_back(&self) {
+        let begun = std::time::Instant::now();
+        loop {
+            let now = Resources::now();
+            if now.threads <= self.threads && now.descriptors <= self.descriptors {
+                return;
+            }
+            assert!(begun.elapsed().as_secs() < 2, "left over: {now:?}, before: {self:?}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Polls once, without anybody to wake.
+pub fn poll_once<T: Send + 'static>(items: &mut Items<T>) -> Poll<Option<Result<Item<T>>>> {
+    Pin::new(items).poll_next(&mut task::Context::from_waker(Waker::noop()))
+}

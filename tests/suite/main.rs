@@ -1,0 +1,4 @@
+//! The promises of the library, one module each.
+
+mod graphs;
+mod laws;
