@@ -4,6 +4,8 @@ mod erased;
 mod flow;
 
 pub mod check;
+#[cfg(test)]
+mod check_tests;
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -53,11 +53,26 @@ pub(crate) struct Settings {
     pub seed: u64,
     pub workers: usize,
     pub order: Order,
-    pub prefetch: usize,
+    pub prefetch: Option<usize>,
     pub in_flight: Option<usize>,
     pub memory: Option<usize>,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            seed: 0,
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            order: Order::Strict,
+            prefetch: None,
+            in_flight: None,
+            memory: None,
+            rank: Rank::default(),
+            uneven: None,
+        }
+    }
 }
 
 /// Sets up a [`DataLoader`].
@@ -77,18 +92,7 @@ impl<T> fmt::Debug for Builder<T> {
 
 impl<T: Send + 'static> Builder<T> {
     pub(super) fn new(graph: Graph<T>) -> Self {
-        let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        let settings = Settings {
-            seed: 0,
-            workers,
-            order: Order::Strict,
-            prefetch: 4,
-            in_flight: None,
-            memory: None,
-            rank: Rank::default(),
-            uneven: None,
-        };
-        Builder { graph, settings, on_error: OnError::default(), out: PhantomData }
+        Builder { graph, settings: Settings::default(), on_error: OnError::default(), out: PhantomData }
     }
 
     /// The seed of all randomness. By default 0, so that a run repeats itself unless told otherwise.
@@ -110,11 +114,11 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// How many finished items (usually batches) are kept ready for the consumer; by default 4. The queue fills up
-    /// gradually: five are requested for every four consumed. A graph that makes an item in some microseconds is run
+    /// How many finished items (usually batches) are kept ready for the consumer; by default 4, or what is made in 4 ms
+    /// if that is more. The queue fills up gradually: five are requested for every four consumed. A graph that makes an item in some microseconds is run
     /// on the consumer's thread instead, since a queue would cost more than it hides.
     pub fn prefetch(mut self, items: usize) -> Self {
-        self.settings.prefetch = items;
+        self.settings.prefetch = Some(items);
         self
     }
 

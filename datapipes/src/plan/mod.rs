@@ -32,6 +32,8 @@ pub(crate) enum Place {
 pub(crate) struct Prefetch {
     pub items: usize,
     pub bytes: usize,
+    /// Whether it may be longer where items are quick to make.
+    pub adaptive: bool,
 }
 
 /// A run of shardable pipes of one kind of work.
@@ -56,6 +58,8 @@ pub(crate) struct SegmentPlan {
 const PER_WORKER: usize = 32;
 /// Requests in flight for I/O, where nothing else is said.
 const IO_IN_FLIGHT: usize = 64;
+/// Items kept ready for the consumer, where nothing else is said.
+const PREFETCH: usize = 4;
 /// Bytes that may wait on all edges together, where no budget is given.
 const DEFAULT_BYTES: usize = 1 << 30;
 
@@ -64,7 +68,11 @@ impl Plan {
         let mut plan = Plan {
             places: vec![Place::Inline; flow.nodes.len()],
             segments: Vec::new(),
-            prefetch: Prefetch { items: if settings.workers == 0 { 0 } else { settings.prefetch }, bytes: 0 },
+            prefetch: Prefetch {
+                items: if settings.workers == 0 { 0 } else { settings.prefetch.unwrap_or(PREFETCH) },
+                bytes: 0,
+                adaptive: settings.prefetch.is_none(),
+            },
         };
         if settings.workers == 0 {
             return plan;
@@ -80,7 +88,7 @@ impl Plan {
     fn place(&mut self, flow: &Flow, settings: &Settings, needs_order: &[bool], id: usize, node: &FlowNode) {
         let hints = node.hints();
         if let Role::Prefetch(items) = hints.facts.role {
-            self.places[id] = Place::Queue(Prefetch { items, bytes: 0 });
+            self.places[id] = Place::Queue(Prefetch { items, bytes: 0, adaptive: false });
             return;
         }
         if !hints.shardable || !matches!(node.node.op, Op::Pipe(_)) {

@@ -1,1 +1,113 @@
 //! The planner, without running anything.
+
+use super::*;
+use crate::graph::Flow;
+use crate::{Context, DataLoader, Graph, Items, Pipe};
+
+/// Reads something, slowly.
+struct Read;
+
+impl Pipe<u64> for Read {
+    type Out = u64;
+
+    fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
+        input
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+}
+
+fn plan(graph: &Graph<u64>, settings: &Settings) -> (Flow, Plan) {
+    let flow = Flow::new(&graph.root());
+    let plan = Plan::new(&flow, settings);
+    (flow, plan)
+}
+
+fn settings(workers: usize) -> Settings {
+    let mut settings = Settings::default();
+    (settings.workers, settings.memory) = (workers, Some(1000));
+    settings
+}
+
+fn names(flow: &Flow, segment: &SegmentPlan) -> Vec<String> {
+    segment.nodes.iter().map(|&id| flow.nodes[id].name.to_string()).collect()
+}
+
+#[test]
+fn neighbours_of_one_kind_of_work_are_one_segment() {
+    let graph = Graph::range(0..9).pipe(Read).map(|n| n).filter(|_| true).shuffle(3).map(|n| n + 1);
+    let (flow, plan) = plan(&graph, &settings(4));
+    let segments: Vec<_> = plan.segments.iter().map(|s| (names(&flow, s), s.work, s.arity)).collect();
+    assert_eq!(
+        segments,
+        [
+            (vec!["read".to_owned()], Work::Io, Arity::One),
+            (vec!["map".to_owned(), "filter".to_owned()], Work::Cpu, Arity::AtMostOne),
+            (vec!["map#2".to_owned()], Work::Cpu, Arity::One),
+        ]
+    );
+    assert_eq!(plan.segments.iter().map(|s| s.depth).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(plan.places[4], Place::Inline);
+}
+
+#[test]
+fn without_workers_everything_is_inline() {
+    let graph = Graph::range(0..9).pipe(Read).map(|n| n);
+    let (_, plan) = plan(&graph, &settings(0));
+    assert!(plan.segments.is_empty());
+    assert!(plan.places.iter().all(|place| *place == Place::Inline));
+    assert_eq!(plan.prefetch.items, 0);
+}
+
+#[test]
+fn order_is_kept_above_whoever_needs_it() {
+    let relaxed = Settings { order: Order::Bounded(8), ..settings(2) };
+    let through = |graph: Graph<u64>| graph.through(|items: Items<u64>| items);
+    let graph = through(Graph::range(0..9).map(|n| n)).map(|n| n).shuffle(2).map(|n| n);
+    let (_, plan) = plan(&graph, &relaxed);
+    let orders: Vec<_> = plan.segments.iter().map(|s| s.order).collect();
+    // What one is given is divided among those that may use it.
+    assert_eq!(orders, [Order::Strict, Order::Bounded(4), Order::Bounded(4)]);
+}
+
+#[test]
+fn the_memory_budget_is_divided_among_the_edges() {
+    let graph = Graph::range(0..9).pipe(Read).shuffle(5).map(|n| n);
+    let (_, plan) = plan(&graph, &settings(2));
+    assert_eq!(plan.segments.iter().map(|s| s.bytes).collect::<Vec<_>>(), [333, 333]);
+    assert!(plan.bytes() <= 1000);
+}
+
+#[test]
+fn a_number_in_flight_is_kept_to() {
+    let graph = Graph::range(0..9).map(|n| n).concurrency(3).map(|n| n).concurrency(3).map(|n| n).concurrency(5);
+    let (flow, plan) = plan(&graph, &settings(2));
+    let segments: Vec<_> = plan.segments.iter().map(|s| (names(&flow, s).len(), s.in_flight, s.fixed)).collect();
+    assert_eq!(segments, [(2, 3, true), (1, 5, true)]);
+}
+
+/// Law 10: the plan is a pure function, and prints.
+#[test]
+fn explains_itself() {
+    let graph = Graph::range(0..1000).pipe(Read).shuffle(100).map(|n| n).named("double").batch(10);
+    let loader = DataLoader::builder(graph).workers(2).seed(7).memory(64 << 20).build().unwrap();
+    let expected = "\
+loader: seed 7, 2 workers, order strict, rank 0 of 1
+at most 63 MiB wait on edges; pipes hold at most 110 items besides
+consumer ← queue, up to 4 ready, filled by its own thread
+└─ batch(10)
+   └─ double  [segment B: CPU, 2 workers, up to 64 morsels in flight, strict order]
+      └─ shuffle(100)
+         └─ read  [segment A: I/O, up to 64 in flight, strict order]
+            └─ range(0..1000)
+";
+    assert_eq!(loader.explain(), expected);
+    assert_eq!(loader.explain(), expected);
+}

@@ -28,7 +28,8 @@ pub(crate) struct Weight {
 
 /// The end that puts messages in. Dropping it ends the stream, behind what was put.
 pub(crate) trait Put<M>: Send {
-    /// Ready with the number of items that there is room for, at least 1; or with `None` once nobody listens.
+    /// Ready with the number of items that there is room for, at least 1; or with `None` once nobody listens. Who has
+    /// to wait is woken when half of the queue is free.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>>;
     /// Puts a message in; it is a mistake to do so before `poll_ready` said that there is room.
     fn put(&mut self, message: M, weight: Weight);

@@ -121,7 +121,9 @@ impl<M: Send> Take<M> for ThreadTake<M> {
                 Some((message, weight)) => {
                     state.held.items -= weight.items;
                     state.held.bytes -= weight.bytes;
-                    let waker = if state.room() > 0 { state.put_waits.take() } else { None };
+                    // Half a queue of room is worth waking a thread for; a place is not.
+                    let waker =
+                        if 2 * state.room() >= state.limits.items { state.put_waits.take() } else { None };
                     (message, waker)
                 }
                 None if state.put_gone => return Poll::Ready(None),

@@ -22,6 +22,8 @@ pub(crate) struct BackgroundSettings {
     pub name: String,
     /// Items kept ready, at most.
     pub depth: usize,
+    /// Whether more than `depth` may be kept ready where items are quick to make.
+    pub adaptive: bool,
     /// Bytes kept ready, at most; one item always fits.
     pub bytes: usize,
     pub io: Handle,
@@ -107,6 +109,11 @@ impl Background {
     }
 }
 
+/// How much work an adaptive queue keeps ready, so that two threads need not wake each other for each small item.
+const READY_NS: f64 = 4e6;
+/// Items that an adaptive queue keeps ready, at most.
+const MAX_READY: usize = 1024;
+
 /// Keeps the queue filled. It fills up gradually: of every four items taken, one makes the queue longer, until it
 /// has its full length, so that the start of an epoch asks for no more than 1.25 times the steady rate.
 async fn drive(
@@ -116,13 +123,21 @@ async fn drive(
     settings: BackgroundSettings,
     gauge: Arc<QueueGauge>,
 ) {
+    let (started, mut full_ns, mut made) = (Instant::now(), 0, 0);
     loop {
-        let window = (1 + consumed.load(Ordering::Relaxed) / 4).min(settings.depth).max(1);
+        let mut depth = settings.depth;
+        if settings.adaptive && made > 0 {
+            let cost = (started.elapsed().as_nanos() as f64 - full_ns as f64) / made as f64;
+            depth = ((READY_NS / cost) as usize).clamp(depth, MAX_READY);
+        }
+        let window = (1 + consumed.load(Ordering::Relaxed) / 4).min(depth).max(1);
         put.set_limits(Limits { items: window, bytes: settings.bytes });
         gauge.depth.store(window as u64, Ordering::Relaxed);
         let begun = Instant::now();
         let Some(room) = poll_fn(|cx| put.poll_ready(cx)).await else { return };
-        gauge.full_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        let waited = begun.elapsed().as_nanos() as u64;
+        full_ns += waited;
+        gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
         let demand = Demand { max: room, ahead: room < window };
         let next = poll_fn(|cx| {
             let begun = Instant::now();
@@ -140,6 +155,7 @@ async fn drive(
             Err(payload) => (settings.edge.fail_chunk(Error::panic(payload)), true),
         };
         let weight = Weight { items: chunk.len, bytes: chunk.bytes };
+        made += chunk.len;
         put.put(chunk, weight);
         if last {
             return;

@@ -140,9 +140,9 @@ impl EpochRun {
         edge: &Arc<dyn crate::graph::Edge>,
         gauge: Arc<QueueGauge>,
     ) -> Background {
-        let Prefetch { items, bytes } = queue;
-        let settings =
-            BackgroundSettings { name, depth: items.max(1), bytes, io: self.io.clone(), edge: edge.clone() };
+        let Prefetch { items, bytes, adaptive } = queue;
+        let (depth, io) = (items.max(1), self.io.clone());
+        let settings = BackgroundSettings { name, depth, adaptive, bytes, io, edge: edge.clone() };
         Background::new(edge.erase(above), settings, gauge)
     }
 

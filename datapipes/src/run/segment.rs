@@ -15,11 +15,12 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{self, Poll};
+use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use futures::task::AtomicWaker;
 use tokio::runtime::Handle;
 
 use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
@@ -123,6 +124,48 @@ impl Drop for Running {
     }
 }
 
+/// Tells the consumer that morsels are through. Waking a thread for each costs more than many a morsel; so it says how
+/// many it can wait for, which is what it needs anyway, and less than what keeps the workers busy.
+#[derive(Default)]
+struct Bell {
+    /// Morsels in flight that are through, or have filled their queues.
+    through: AtomicUsize,
+    wanted: AtomicUsize,
+    waker: AtomicWaker,
+}
+
+impl Bell {
+    fn ring(&self) {
+        if self.through.fetch_add(1, Ordering::SeqCst) + 1 >= self.wanted.load(Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether so many are through; if not, wakes when they are.
+    fn poll(&self, cx: &task::Context<'_>, wanted: usize) -> bool {
+        self.wanted.store(wanted, Ordering::SeqCst);
+        self.waker.register(cx.waker());
+        self.through.load(Ordering::SeqCst) >= wanted
+    }
+}
+
+/// Rings once, when the morsel fills its queue or ends, however it ends.
+struct Ringer(Option<Arc<Bell>>);
+
+impl Ringer {
+    fn ring(&mut self) {
+        if let Some(bell) = self.0.take() {
+            bell.ring();
+        }
+    }
+}
+
+impl Drop for Ringer {
+    fn drop(&mut self) {
+        self.ring();
+    }
+}
+
 /// A future polled inside an async runtime, so that CPU work may use its timers and files.
 #[pin_project::pin_project]
 struct Entered<F> {
@@ -179,6 +222,7 @@ pub(crate) struct Segment {
     cost_ns: f64,
     probes: u32,
     idle_since: Option<(Instant, Idle)>,
+    bell: Arc<Bell>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -263,6 +307,7 @@ impl Segment {
             cost_ns: 0.0,
             probes: 0,
             idle_since: None,
+            bell: Arc::default(),
         };
         if segment.settings.work == Work::Cpu && !segment.settings.fixed {
             segment.mode = Mode::Probing(segment.inline_chain());
@@ -302,15 +347,25 @@ impl Segment {
     }
 
     fn spawn(&mut self, chunk: AnyChunk) {
-        let (mut put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes: self.settings.bytes });
+        let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes: self.settings.bytes });
         let items = chunk.len;
         let cost = Arc::new(AtomicU64::new(0));
         let (chain, gauge, spent) = (self.chain.clone(), self.gauge.clone(), cost.clone());
+        let mut ringer = Ringer(Some(self.bell.clone()));
         let morsel = async move {
+            // The queue must end before the bell rings.
+            let mut put = put;
             let mut output = None;
             let mut chunk = Some(chunk);
             loop {
-                let Some(room) = poll_fn(|cx| put.poll_ready(cx)).await else { return };
+                let room = poll_fn(|cx| {
+                    let room = put.poll_ready(cx);
+                    if room.is_pending() {
+                        ringer.ring();
+                    }
+                    room
+                });
+                let Some(room) = room.await else { return };
                 let next = poll_fn(|cx| {
                     let begun = Instant::now();
                     let polled = catch_unwind(AssertUnwindSafe(|| {
@@ -387,6 +442,7 @@ impl Segment {
     fn finish(&mut self, place: usize) {
         let morsel = self.flight.remove(place).expect("a place in flight");
         self.flight_items -= morsel.items;
+        self.bell.through.fetch_sub(1, Ordering::SeqCst);
         self.delivered += 1;
         if !self.settings.fixed && self.delivered % 4 == 0 && self.window < self.settings.in_flight {
             self.window += 1;
@@ -469,7 +525,14 @@ impl Segment {
             // What is finished makes room, so take first; but never leave the workers without work.
             let cheap = self.cheap();
             let idle = if cheap { Idle::Starved } else { self.fill(cx) };
-            let taken = self.take(cx);
+            let taken = match self.take(&mut task::Context::from_waker(Waker::noop())) {
+                Poll::Pending => {
+                    // Several may be waited for at once, if that is what is needed anyway.
+                    let wanted = (demand.max / self.morsel()).min(self.flight.len() / 2);
+                    if self.bell.poll(cx, wanted.max(1)) || wanted <= 1 { self.take(cx) } else { Poll::Pending }
+                }
+                taken => taken,
+            };
             match taken {
                 Poll::Ready(None) if self.input().ended => return Poll::Ready(None),
                 Poll::Ready(None) if cheap => {
