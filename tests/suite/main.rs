@@ -1,4 +1,5 @@
 //! The promises of the library, one module each.
 
+mod faults;
 mod graphs;
 mod laws;

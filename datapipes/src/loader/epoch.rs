@@ -21,7 +21,8 @@ const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
 /// started: threads, tasks, requests and files, at the next item of each pipe at the latest. After an error that the
 /// loader's policy does not skip, the epoch has ended.
 ///
-/// As a stream it uses the caller's tokio runtime for I/O if there is one, else a small one of the loader's.
+/// As a stream it uses the caller's tokio runtime for I/O if that has several threads, else a small one of the
+/// loader's.
 #[must_use = "an epoch does nothing until it is polled"]
 pub struct Epoch<T> {
     engine: Arc<Engine>,

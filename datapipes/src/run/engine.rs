@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 use crate::context::{Counters, Offload, RunInfo};
 use crate::graph::{AnyItems, Flow, Op};
@@ -38,7 +38,11 @@ impl Engine {
 
     /// The runtime for I/O: the caller's where it has one that runs by itself, else a small one of our own.
     fn io(&self, may_use_callers: bool) -> std::io::Result<Handle> {
-        if may_use_callers && let Ok(handle) = Handle::try_current() {
+        // A runtime of one thread stands still while its thread trains; it would not work ahead.
+        if may_use_callers
+            && let Ok(handle) = Handle::try_current()
+            && handle.runtime_flavor() == RuntimeFlavor::MultiThread
+        {
             return Ok(handle);
         }
         let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);

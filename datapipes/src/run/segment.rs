@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ use crate::items::Demand;
 use crate::loader::Order;
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::run::pool::Pool;
-use crate::{Arity, Context, Error, Work};
+use crate::{Arity, Context, Error, ErrorKind, Work};
 
 /// Work a morsel should carry, to be worth its hop.
 const MORSEL_NS: u64 = 200_000;
@@ -98,7 +98,7 @@ pub(crate) struct SegmentGauge {
     pub occupancy_sum: AtomicU64,
     pub occupancy_polls: AtomicU64,
     pub window: AtomicU64,
-    pub inline: std::sync::atomic::AtomicBool,
+    pub inline: AtomicBool,
     /// Nanoseconds an item, last measured.
     pub cost_ns: AtomicU64,
 }
@@ -128,9 +128,10 @@ impl Drop for Running {
 /// many it can wait for, which is what it needs anyway, and less than what keeps the workers busy.
 #[derive(Default)]
 struct Bell {
-    /// Morsels in flight that are through, or have filled their queues.
-    through: AtomicUsize,
-    wanted: AtomicUsize,
+    /// Morsels in flight that are through, or have filled their queues. One too few for a moment where the consumer has
+    /// already taken away a morsel that is about to ring.
+    through: AtomicIsize,
+    wanted: AtomicIsize,
     waker: AtomicWaker,
 }
 
@@ -143,6 +144,7 @@ impl Bell {
 
     /// Whether so many are through; if not, wakes when they are.
     fn poll(&self, cx: &task::Context<'_>, wanted: usize) -> bool {
+        let wanted = wanted as isize;
         self.wanted.store(wanted, Ordering::SeqCst);
         self.waker.register(cx.waker());
         self.through.load(Ordering::SeqCst) >= wanted
@@ -193,10 +195,19 @@ impl ErasedChunks for End {
     }
 }
 
+/// What became of a morsel.
+#[derive(Default)]
+struct Fate {
+    /// Nanoseconds spent on it.
+    spent: AtomicU64,
+    /// It came to its end. If not, its runtime was shut down under it.
+    complete: AtomicBool,
+}
+
 struct Morsel {
     slot: Box<dyn Take<AnyChunk>>,
     _running: Running,
-    cost: Arc<AtomicU64>,
+    fate: Arc<Fate>,
     items: usize,
     /// How many items came out of it so far, and what they keep alive.
     out: Weight,
@@ -223,6 +234,8 @@ pub(crate) struct Segment {
     probes: u32,
     idle_since: Option<(Instant, Idle)>,
     bell: Arc<Bell>,
+    /// Time spent inline since items were last taken in.
+    inline_ns: u64,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -289,7 +302,7 @@ impl Segment {
         };
         let window = match settings.work {
             _ if settings.fixed => settings.in_flight,
-            Work::Cpu => settings.in_flight,
+            Work::Cpu => settings.in_flight.min(4 * settings.workers),
             Work::Io => settings.in_flight.min(2),
         };
         let mut segment = Segment {
@@ -308,6 +321,7 @@ impl Segment {
             probes: 0,
             idle_since: None,
             bell: Arc::default(),
+            inline_ns: 0,
         };
         if segment.settings.work == Work::Cpu && !segment.settings.fixed {
             segment.mode = Mode::Probing(segment.inline_chain());
@@ -349,8 +363,8 @@ impl Segment {
     fn spawn(&mut self, chunk: AnyChunk) {
         let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes: self.settings.bytes });
         let items = chunk.len;
-        let cost = Arc::new(AtomicU64::new(0));
-        let (chain, gauge, spent) = (self.chain.clone(), self.gauge.clone(), cost.clone());
+        let fate = Arc::new(Fate::default());
+        let (chain, gauge, told) = (self.chain.clone(), self.gauge.clone(), fate.clone());
         let mut ringer = Ringer(Some(self.bell.clone()));
         let morsel = async move {
             // The queue must end before the bell rings.
@@ -376,7 +390,7 @@ impl Segment {
                         output.poll_chunk(cx, Demand { max: room, ahead: true })
                     }));
                     let ns = begun.elapsed().as_nanos() as u64;
-                    spent.fetch_add(ns, Ordering::Relaxed);
+                    told.spent.fetch_add(ns, Ordering::Relaxed);
                     gauge.busy_ns.fetch_add(ns, Ordering::Relaxed);
                     match polled {
                         Ok(Poll::Pending) => Poll::Pending,
@@ -393,7 +407,7 @@ impl Segment {
                         let weight = Weight { items: chunk.len, bytes: chunk.bytes };
                         put.put(chunk, weight);
                     }
-                    None => return,
+                    None => return told.complete.store(true, Ordering::SeqCst),
                 }
             }
         };
@@ -410,7 +424,7 @@ impl Segment {
         self.flight.push_back(Morsel {
             slot: Box::new(take),
             _running: running,
-            cost,
+            fate,
             items,
             out: Weight::default(),
             overtaken: 0,
@@ -439,7 +453,7 @@ impl Segment {
     }
 
     /// A morsel is through: learn from it.
-    fn finish(&mut self, place: usize) {
+    fn finish(&mut self, place: usize) -> Option<AnyChunk> {
         let morsel = self.flight.remove(place).expect("a place in flight");
         self.flight_items -= morsel.items;
         self.bell.through.fetch_sub(1, Ordering::SeqCst);
@@ -450,7 +464,12 @@ impl Segment {
         let items = morsel.items.max(1) as f64;
         let bytes = morsel.out.bytes as f64 / items;
         self.bytes_per_item = if self.delivered == 1 { bytes } else { self.bytes_per_item * 0.9 + bytes * 0.1 };
-        self.learn_cost(morsel.cost.load(Ordering::Relaxed) as f64 / items);
+        self.learn_cost(morsel.fate.spent.load(Ordering::Relaxed) as f64 / items);
+        if morsel.fate.complete.load(Ordering::SeqCst) {
+            return None;
+        }
+        let what = format!("the async runtime was shut down with {} items in work", morsel.items);
+        Some(self.chain.output().fail_chunk(self.chain.name(Error::new(ErrorKind::Config, what))))
     }
 
     fn learn_cost(&mut self, cost: f64) {
@@ -481,8 +500,10 @@ impl Segment {
                         return Poll::Ready(Some(chunk));
                     }
                     Poll::Ready(None) => {
-                        self.finish(place);
-                        continue 'again;
+                        match self.finish(place) {
+                            Some(error) => return Poll::Ready(Some(error)),
+                            None => continue 'again,
+                        }
                     }
                     Poll::Pending => earlier += self.flight[place].items.saturating_sub(self.flight[place].out.items),
                 }
@@ -592,11 +613,14 @@ impl Segment {
             let input = self.input();
             (Duration::from_nanos(input.above_ns), input.items)
         };
+        let own = total.saturating_sub(above).as_nanos() as u64;
+        self.gauge.busy_ns.fetch_add(own, Ordering::Relaxed);
+        // One item may give output for many polls: they are all part of its cost.
+        self.inline_ns += own;
         if items > 0 {
-            let own = total.saturating_sub(above).as_nanos() as u64;
             self.gauge.items_in.fetch_add(items, Ordering::Relaxed);
-            self.gauge.busy_ns.fetch_add(own, Ordering::Relaxed);
-            self.learn_cost(own as f64 / items as f64);
+            let cost = std::mem::take(&mut self.inline_ns) as f64 / items as f64;
+            self.learn_cost(cost);
         }
         polled
     }

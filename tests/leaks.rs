@@ -1,0 +1,138 @@
+//! What must be gone afterwards: threads, descriptors, memory. A binary of its own, one test after the other, since
+//! such things are counted for a whole process.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use datapipes::testing::Resources;
+use datapipes::{DataLoader, Graph, OnError};
+use futures::StreamExt;
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn spin(n: u64) -> u64 {
+    (0..20_000).fold(n, |n, i| std::hint::black_box(n ^ i)) ^ n ^ n
+}
+
+fn graph() -> Graph<Vec<u64>> {
+    Graph::range(0..200).map(spin).concurrency(32).shuffle(20).map(spin).batch(7)
+}
+
+/// Row 21: the consumer drops the epoch before, at or after any item.
+#[test]
+fn row_21_dropping_an_epoch_anywhere_ends_what_it_started() {
+    let _alone = alone();
+    let before = Resources::now();
+    for workers in [0, 1, 2, 8] {
+        for taken in [0, 1, 2, 15, 28, 29, 100] {
+            let loader = DataLoader::builder(graph()).workers(workers).prefetch(3).build().unwrap();
+            let mut epoch = loader.epoch(0).blocking();
+            epoch.by_ref().take(taken).for_each(|batch| drop(batch.unwrap()));
+            drop(epoch);
+            drop(loader);
+            before.assert_back();
+        }
+    }
+}
+
+#[test]
+fn nothing_starts_before_the_first_poll() {
+    let _alone = alone();
+    let before = Resources::now();
+    let loader = DataLoader::builder(graph()).workers(4).build().unwrap();
+    let epochs = [loader.epoch(0), loader.epoch(1)];
+    assert_eq!(Resources::now(), before);
+    drop(epochs);
+}
+
+#[test]
+fn an_epoch_that_ends_with_an_error_or_a_panic_leaves_nothing() {
+    let _alone = alone();
+    let before = Resources::now();
+    for workers in [0, 1, 2, 8] {
+        for panics in [false, true] {
+            let graph = graph().map(|b| b.len() as u64).try_map(move |n| match n {
+                4 if panics => panic!("four"),
+                4 => Err("four"),
+                n => Ok(n),
+            });
+            let loader = DataLoader::builder(graph).workers(workers).on_error(OnError::fail()).build().unwrap();
+            let results: Vec<_> = loader.epoch(0).blocking().collect();
+            assert_eq!(results.iter().filter(|r| r.is_err()).count(), 1);
+            drop(loader);
+            before.assert_back();
+        }
+    }
+}
+
+/// Rows 22 and 25: the consumer panics with an epoch in its hands, or drops it inside a runtime.
+#[test]
+fn rows_22_and_25_unwinding_and_async_drops_leave_nothing() {
+    let _alone = alone();
+    let before = Resources::now();
+    for workers in [0, 2] {
+        let loader = DataLoader::builder(graph()).workers(workers).build().unwrap();
+        let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let mut epoch = loader.epoch(0).blocking();
+            epoch.next().unwrap().unwrap();
+            std::panic::resume_unwind(Box::new("the consumer's own"));
+        }));
+        assert!(unwound.is_err());
+        before.assert_back();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let loader = DataLoader::builder(graph()).workers(workers).build().unwrap();
+            let mut epoch = loader.epoch(0);
+            epoch.next().await.unwrap().unwrap();
+        });
+        drop(runtime);
+        before.assert_back();
+    }
+}
+
+/// Row 41: many epochs of a tiny set: threads, descriptors and memory stay flat.
+#[test]
+fn row_41_many_epochs_of_a_tiny_set_are_flat() {
+    let _alone = alone();
+    let before = Resources::now();
+    let graph = Graph::range(0..16).map(|n| n + 1).concurrency(4).shuffle(4).batch(4);
+    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    let epochs = |range: std::ops::Range<u64>| {
+        for epoch in range {
+            assert_eq!(loader.epoch(epoch).blocking().count(), 4);
+        }
+        resident_kb()
+    };
+    let early = epochs(0..500);
+    let threads = Resources::now();
+    let late = epochs(500..3000);
+    assert_eq!(Resources::now(), threads);
+    assert!(late < early + 2048, "grew from {early} to {late} kB in 2500 epochs");
+    drop(loader);
+    before.assert_back();
+}
+
+/// Rows 23 and 46: memory does not grow with the data.
+#[test]
+fn rows_23_and_46_memory_is_flat_over_the_data() {
+    let _alone = alone();
+    let graph = Graph::range(0..10_000_000).map(|n| n ^ 1).shuffle(1000).batch(1000);
+    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    let mut after_some = 0;
+    for (i, batch) in loader.epoch(0).blocking().enumerate() {
+        drop(batch.unwrap());
+        if i == 500 {
+            after_some = resident_kb();
+        }
+    }
+    assert!(resident_kb() < after_some + 4096, "from {after_some} to {} kB", resident_kb());
+}
+
+fn resident_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

@@ -1,0 +1,317 @@
+//! The fault matrix: what goes wrong in user code, in the consumer, and at the corners. Tests carry their row.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use datapipes::pipes::Batch;
+use datapipes::{DataLoader, ErrorKind, Graph, Items, OnError, Order};
+use futures::StreamExt;
+
+const WORKERS: [usize; 4] = [0, 1, 2, 8];
+
+/// Work that is dear enough to be sent to a worker.
+fn spin(n: u64) -> u64 {
+    (0..20_000).fold(n, |n, i| std::hint::black_box(n ^ i)) ^ n ^ n
+}
+
+fn loader<T: Send + 'static>(graph: Graph<T>, workers: usize) -> DataLoader<T> {
+    DataLoader::builder(graph).workers(workers).build().expect("a right graph")
+}
+
+fn run<T: Send + 'static>(graph: Graph<T>, workers: usize) -> Result<Vec<T>, datapipes::Error> {
+    loader(graph, workers).epoch(0).blocking().collect()
+}
+
+#[test]
+fn row_1_a_panic_arrives_with_node_item_and_message() {
+    for workers in WORKERS {
+        for at in [0, 1, 25, 49] {
+            let graph = Graph::range(0..50).map(move |n| if n == at { panic!("it is {n}") } else { spin(n) }).named("bad");
+            let mut epoch = loader(graph, workers).epoch(0).blocking();
+            let good: Vec<_> = epoch.by_ref().take_while(Result::is_ok).collect();
+            assert_eq!(good.len() as u64, at, "what came before the panic is delivered");
+            assert!(epoch.next().is_none(), "the epoch has ended");
+            let error = run(Graph::range(at..50).map(|n| -> u64 { panic!("it is {n}") }).named("bad"), workers).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Panic);
+            assert_eq!(error.to_string(), format!("bad: 0:0: panicked: it is {at}"));
+        }
+    }
+}
+
+#[test]
+fn row_1_a_panic_is_never_skipped_and_the_loader_survives() {
+    let graph = Graph::range(0..50).map(|n| if n == 20 { panic!("no") } else { spin(n) });
+    let loader = DataLoader::builder(graph).workers(2).on_error(OnError::skip(1000)).build().unwrap();
+    for epoch in 0..20 {
+        let results: Vec<_> = loader.epoch(epoch).blocking().collect();
+        assert_eq!(results.len(), 21);
+        assert_eq!(results[20].as_ref().unwrap_err().kind(), ErrorKind::Panic);
+    }
+}
+
+#[test]
+fn row_2_a_pipe_that_panics_outside_of_an_item_ends_its_stream_with_an_error() {
+    for workers in WORKERS {
+        let graph = Graph::range(0..50).through(|items: Items<u64>| {
+            let mut seen = 0;
+            items.inspect(move |_| {
+                seen += 1;
+                assert!(seen < 10, "ten");
+            })
+        });
+        let results: Vec<_> = loader(graph.named("odd"), workers).epoch(0).blocking().collect();
+        let error = results.last().unwrap().as_ref().unwrap_err();
+        assert_eq!(error.to_string(), "odd: panicked: ten");
+        // A pipe that panics when it is applied.
+        let graph = Graph::range(0..5).through(|_: Items<u64>| -> Items<u64> { panic!("apply") }).named("odd");
+        assert_eq!(run(graph, workers).unwrap_err().to_string(), "odd: panicked: apply");
+    }
+}
+
+#[test]
+fn row_3_a_payload_or_item_that_panics_when_dropped_does_not_hang() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("dropped");
+            }
+        }
+    }
+    for workers in WORKERS {
+        let graph = Graph::range(0..50).map(|n| if n == 9 { std::panic::panic_any(Bomb) } else { spin(n) });
+        assert_eq!(run(graph, workers).unwrap_err().kind(), ErrorKind::Panic);
+        let graph = Graph::range(0..50).map(|n| (n == 9).then_some(Bomb)).filter(|bomb| bomb.is_none()).map(|_| ());
+        assert!(run(graph, workers).is_err());
+    }
+}
+
+#[test]
+fn row_22_a_consumer_that_panics_while_it_holds_a_batch() {
+    for workers in WORKERS {
+        let loader = loader(Graph::range(0..1000).map(spin).batch(10), workers);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for batch in loader.epoch(0).blocking() {
+                assert!(batch.unwrap()[0] < 50, "the consumer's own");
+            }
+        }));
+        assert_eq!(panicked.unwrap_err().downcast_ref::<&str>(), Some(&"the consumer's own"));
+        assert_eq!(loader.epoch(0).blocking().count(), 100, "the next epoch is whole");
+    }
+}
+
+#[test]
+fn rows_23_and_24_a_slow_consumer_holds_the_source_back() {
+    for workers in WORKERS {
+        let made = Arc::new(AtomicU64::new(0));
+        let counter = made.clone();
+        let graph = Graph::from_iter_with(move || {
+            let counter = counter.clone();
+            (0u64..).inspect(move |_| drop(counter.fetch_add(1, Ordering::SeqCst)))
+        });
+        let loader = DataLoader::builder(graph.map(spin).concurrency(16).batch(4)).workers(workers).prefetch(3).build();
+        let mut epoch = loader.unwrap().epoch(0).blocking();
+        for taken in 1..50 {
+            epoch.next().unwrap().unwrap();
+            // What may be ahead: the queue and one batch behind it, the batch being filled, the pieces in flight, and
+            // the chunk in each of two hands.
+            let ahead = made.load(Ordering::SeqCst).saturating_sub(4 * taken);
+            assert!(ahead <= 4 * (3 + 1 + 1) + 16 + 2 * 16, "{ahead} ahead with {workers} workers");
+        }
+    }
+}
+
+#[test]
+fn row_25_works_in_and_out_of_any_runtime() {
+    let graph = || Graph::range(0..300).map(spin).batch(7);
+    let whole = run(graph(), 0).unwrap();
+    for workers in WORKERS {
+        let loader = loader(graph(), workers);
+        let stream = |loader: DataLoader<Vec<u64>>| async move {
+            loader.epoch(0).map(Result::unwrap).collect::<Vec<_>>().await
+        };
+        // Without a runtime, in one of one thread, in one of several.
+        assert_eq!(futures::executor::block_on(stream(loader.clone())), whole);
+        let single = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(single.block_on(stream(loader.clone())), whole);
+        let several = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        assert_eq!(several.block_on(stream(loader.clone())), whole);
+        // The blocking iterator inside a runtime, and an epoch and its loader dropped inside one.
+        single.block_on(async {
+            assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).collect::<Vec<_>>(), whole);
+            let mut half = loader.epoch(0);
+            half.next().await.unwrap().unwrap();
+            drop(half);
+            drop(loader);
+        });
+    }
+    // Moved to another thread half-way.
+    let mut epoch = loader(graph(), 2).epoch(0).blocking();
+    let first = epoch.next().unwrap().unwrap();
+    let rest = std::thread::spawn(move || epoch.map(Result::unwrap).collect::<Vec<_>>()).join().unwrap();
+    assert_eq!((first, rest.len()), (whole[0].clone(), whole.len() - 1));
+}
+
+#[test]
+fn row_27_the_first_error_in_order_is_the_one_that_arrives() {
+    for workers in WORKERS {
+        let graph = Graph::range(0..100)
+            .try_map(|n| if n == 60 { Err("late") } else { Ok(spin(n)) })
+            .try_map(|n| if n == 30 { Err("early") } else { Ok(n) });
+        assert_eq!(run(graph, workers).unwrap_err().to_string(), "try_map#2: 0:30: early");
+    }
+}
+
+#[test]
+fn row_29_an_error_of_the_last_item_comes_before_the_end() {
+    for workers in WORKERS {
+        let graph = Graph::range(0..100).try_map(|n| if n == 99 { Err("last") } else { Ok(spin(n)) }).batch(10);
+        let results: Vec<_> = loader(graph, workers).epoch(0).blocking().collect();
+        assert_eq!(results.len(), 10, "nine batches and the error");
+        assert!(results[9].is_err());
+    }
+}
+
+#[test]
+fn rows_30_31_and_34_no_item_and_one_item_and_sizes_beyond_the_data() {
+    for workers in WORKERS {
+        for n in [0, 1, 2] {
+            let graph = Graph::range(0..n).map(spin).shuffle(100).batch(50);
+            let sizes: Vec<usize> = run(graph, workers).unwrap().iter().map(Vec::len).collect();
+            assert_eq!(sizes, if n == 0 { vec![] } else { vec![n as usize] });
+            let dropped = run(Graph::range(0..n).pipe(Batch::new(50).drop_last()), workers).unwrap();
+            assert!(dropped.is_empty());
+        }
+    }
+}
+
+#[test]
+fn row_32_more_workers_than_items() {
+    for items in 0..20 {
+        for workers in [1, 3, 32] {
+            let out = run(Graph::range(0..items).map(spin).concurrency(64), workers).unwrap();
+            assert_eq!(out, Vec::from_iter(0..items));
+        }
+    }
+}
+
+#[test]
+fn row_38_a_source_that_never_ends() {
+    for workers in WORKERS {
+        let loader = loader(Graph::from_iter_with(|| 0u64..).map(spin).batch(3), workers);
+        let some: Vec<_> = loader.epoch(0).blocking().take(5).map(Result::unwrap).collect();
+        assert_eq!(some.concat(), Vec::from_iter(0..15));
+    }
+}
+
+#[test]
+fn rows_39_and_40_epochs_side_by_side_are_whole_and_do_not_mix() {
+    for workers in WORKERS {
+        let loader = loader(Graph::range(0..200).map(spin).map_random(|n, rng| (n, rng.next_u32())), workers);
+        let whole: Vec<Vec<_>> =
+            (0..2).map(|epoch| loader.epoch(epoch).blocking().map(Result::unwrap).collect()).collect();
+        let pairs = loader.epoch(0).blocking().zip(loader.epoch(1).blocking());
+        let (a, b): (Vec<_>, Vec<_>) = pairs.map(|(a, b)| (a.unwrap(), b.unwrap())).unzip();
+        assert_eq!([&a, &b], [&whole[0], &whole[1]]);
+        for restarts in 0..50 {
+            let mut half = loader.epoch(0).blocking();
+            for expected in &whole[0][..restarts % 7] {
+                assert_eq!(half.next().unwrap().unwrap(), *expected);
+            }
+        }
+        assert_eq!(loader.epoch(1).blocking().map(Result::unwrap).collect::<Vec<_>>(), whole[1]);
+    }
+}
+
+#[test]
+fn row_44_a_function_that_blocks_does_not_stop_the_others() {
+    // One item blocks until another, behind it, has passed: the pool must go on beside it.
+    let (send, receive) = std::sync::mpsc::channel();
+    let (send, receive) = (std::sync::Mutex::new(send), std::sync::Mutex::new(receive));
+    let pair = Arc::new((send, receive));
+    let graph = Graph::range(0..64).map(spin).map(move |n| {
+        match n {
+            3 => pair.1.lock().unwrap().recv_timeout(Duration::from_secs(10)).expect("the others go on"),
+            40 => pair.0.lock().unwrap().send(()).expect("somebody waits"),
+            _ => {}
+        }
+        n
+    });
+    let loader = DataLoader::builder(graph.concurrency(64)).workers(2).order(Order::Strict).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).collect::<Vec<_>>(), Vec::from_iter(0..64));
+}
+
+#[test]
+fn row_46_an_item_larger_than_its_edge_passes_alone() {
+    let graph = Graph::range(0..20).map(|n| vec![n as u8; 1 << 20]).weighed(Vec::len).concurrency(8);
+    let loader = DataLoader::builder(graph).workers(2).memory(1000).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().map(|v| v.unwrap().len()).sum::<usize>(), 20 << 20);
+}
+
+#[test]
+fn a_skip_budget_ends_with_an_error_that_says_so() {
+    for workers in WORKERS {
+        let policy = OnError::skip(3);
+        let graph = Graph::range(0..100).try_map(|n| if n % 10 == 0 { Err("tenth") } else { Ok(spin(n)) }).batch(9);
+        let loader = DataLoader::builder(graph).workers(workers).on_error(policy.clone()).build().unwrap();
+        let results: Vec<_> = loader.epoch(0).blocking().collect();
+        let error = results.last().unwrap().as_ref().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Limit);
+        let text = "limit reached: 4 items failed where 3 may be skipped; the last: try_map: 0:30: tenth";
+        assert_eq!(error.to_string(), text);
+        let names: Vec<String> = policy.skipped().iter().map(|s| s.item.as_ref().unwrap().to_string()).collect();
+        assert_eq!(names, ["0:0", "0:10", "0:20"]);
+        assert!(results[..results.len() - 1].iter().all(|batch| batch.as_ref().unwrap().len() == 9), "never shortened");
+    }
+}
+
+#[test]
+fn a_runtime_that_is_shut_down_under_an_epoch_is_an_error_not_an_end() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    struct Wait;
+    impl datapipes::Pipe<u64> for Wait {
+        type Out = u64;
+        fn apply(&self, input: Items<u64>, _: &datapipes::Context) -> Items<u64> {
+            Items::from_stream(input.then(|item| async move {
+                if item.as_ref().is_ok_and(|n| **n >= 5) {
+                    std::future::pending::<()>().await;
+                }
+                item
+            }))
+        }
+        fn is_shardable(&self) -> bool {
+            true
+        }
+        fn work(&self) -> datapipes::Work {
+            datapipes::Work::Io
+        }
+    }
+    let loader = loader(Graph::range(0..100).pipe(Wait).named("wait").concurrency(4), 2);
+    let mut epoch = loader.epoch(0);
+    runtime.block_on(async {
+        for n in 0..5 {
+            assert_eq!(epoch.next().await.unwrap().unwrap(), n);
+        }
+    });
+    runtime.shutdown_background();
+    let error = futures::executor::block_on(epoch.next()).unwrap().unwrap_err();
+    assert!(error.to_string().starts_with("wait: wrong configuration: the async runtime was shut down"), "{error}");
+}
+
+#[test]
+fn dropping_an_epoch_with_work_in_hand_is_quick() {
+    let graph = Graph::range(0..10_000).map(|n| {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(1) {}
+        n
+    });
+    let loader = loader(graph.batch(100), 2);
+    let mut epoch = loader.epoch(0).blocking();
+    epoch.next().unwrap().unwrap();
+    let begun = Instant::now();
+    drop(epoch);
+    drop(loader);
+    // 9900 items of 1 ms would be five seconds.
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
