@@ -43,6 +43,13 @@ pub trait Pipe<In>: Send + Sync + 'static {
         false
     }
 
+    /// Whether it distributes over parents, though not over children: it groups the children of one parent (members of
+    /// an archive into samples) and starts afresh with each parent. Then it may stand in a segment below the fan-out
+    /// that made the children. By default not.
+    fn is_shardable_by_parent(&self) -> bool {
+        false
+    }
+
     /// Whether it should run in a process of its own, because it may crash, leak or is not thread-safe.
     fn is_separate_process(&self) -> bool {
         false
@@ -346,6 +353,9 @@ impl<In: 'static, Out: Send + 'static> Pipe<In> for Arc<dyn Pipe<In, Out = Out>>
     }
     fn is_shardable(&self) -> bool {
         (**self).is_shardable()
+    }
+    fn is_shardable_by_parent(&self) -> bool {
+        (**self).is_shardable_by_parent()
     }
     fn is_separate_process(&self) -> bool {
         (**self).is_separate_process()

@@ -63,6 +63,7 @@ impl<T: Send + 'static> Graph<T> {
         });
         let hints = Hints {
             shardable: pipe.is_shardable(),
+            by_parent: pipe.is_shardable_by_parent(),
             separate_process: pipe.is_separate_process(),
             work: pipe.work(),
             arity: pipe.arity(),
@@ -292,6 +293,7 @@ impl Node {
 #[derive(Clone, Debug)]
 pub(crate) struct Hints {
     pub shardable: bool,
+    pub by_parent: bool,
     pub separate_process: bool,
     pub work: Work,
     pub arity: Arity,
@@ -303,6 +305,7 @@ impl Default for Hints {
     fn default() -> Self {
         Hints {
             shardable: false,
+            by_parent: false,
             separate_process: false,
             work: Work::Cpu,
             arity: Arity::Any,

@@ -77,21 +77,21 @@ impl Plan {
         if settings.workers == 0 {
             return plan;
         }
-        let needs_order = order_needed(flow);
         for (id, node) in flow.nodes.iter().enumerate() {
-            plan.place(flow, settings, &needs_order, id, node);
+            plan.place(flow, settings, id, node);
         }
+        plan.set_orders(flow, settings);
         plan.share_out(settings);
         plan
     }
 
-    fn place(&mut self, flow: &Flow, settings: &Settings, needs_order: &[bool], id: usize, node: &FlowNode) {
+    fn place(&mut self, flow: &Flow, settings: &Settings, id: usize, node: &FlowNode) {
         let hints = node.hints();
         if let Role::Prefetch(items) = hints.facts.role {
             self.places[id] = Place::Queue(Prefetch { items, bytes: 0, adaptive: false });
             return;
         }
-        if !hints.shardable || !matches!(node.node.op, Op::Pipe(_)) {
+        if !(hints.shardable || hints.by_parent) || !matches!(node.node.op, Op::Pipe(_)) {
             return;
         }
         let above = node.inputs[0];
@@ -101,15 +101,17 @@ impl Plan {
             let last = &flow.nodes[above.0];
             let alone = last.readers.iter().sum::<usize>() == 1;
             let same = segment.work == hints.work && (fixed.is_none() || last.node.concurrency == fixed);
+            // What groups the children of one parent must stand below the fan-out that made them.
+            let same = same && (hints.shardable || segment.arity == Arity::Any);
             if alone && same && segment.nodes.last() == Some(&above.0) {
                 segment.nodes.push(id);
                 segment.arity = segment.arity.max(hints.arity);
-                if needs_order[id] {
-                    segment.order = Order::Strict;
-                }
                 self.places[id] = Place::Segment(number);
                 return;
             }
+        }
+        if !hints.shardable {
+            return;
         }
         let workers = settings.workers;
         let in_flight = fixed.or(match hints.work {
@@ -127,10 +129,28 @@ impl Plan {
                 Work::Io => IO_IN_FLIGHT,
             }),
             bytes: 0,
-            order: if needs_order[id] { Order::Strict } else { settings.order },
+            order: settings.order,
             arity: hints.arity,
             depth: self.depth_above(flow, id),
         });
+    }
+
+    /// Keeps strict order above whatever depends on it.
+    fn set_orders(&mut self, flow: &Flow, settings: &Settings) {
+        let mut needed = vec![false; flow.nodes.len()];
+        for id in (0..flow.nodes.len()).rev() {
+            let node = &flow.nodes[id];
+            let in_segment = matches!(self.places[id], Place::Segment(_));
+            // What runs in a segment treats each morsel by itself.
+            let own = node.hints().facts.needs_order && !in_segment;
+            for &(above, _) in &node.inputs {
+                needed[above] |= needed[id] || own;
+            }
+        }
+        for segment in &mut self.segments {
+            let last = *segment.nodes.last().expect("a segment has a node");
+            segment.order = if needed[last] { Order::Strict } else { settings.order };
+        }
     }
 
     /// How many segments and queues lie between a node and its sources, at most.
@@ -171,20 +191,6 @@ impl Plan {
         let queues = self.places.iter().map(|p| if let Place::Queue(q) = p { q.bytes } else { 0 });
         self.prefetch.bytes + self.segments.iter().map(|s| s.bytes).sum::<usize>() + queues.sum::<usize>()
     }
-}
-
-/// For each node, whether something below it depends on the order of what it gives.
-fn order_needed(flow: &Flow) -> Vec<bool> {
-    let mut needed = vec![false; flow.nodes.len()];
-    for id in (0..flow.nodes.len()).rev() {
-        let node = &flow.nodes[id];
-        // A shardable pipe treats each item by itself.
-        let own = node.hints().facts.needs_order && !node.hints().shardable;
-        for &(above, _) in &node.inputs {
-            needed[above] |= needed[id] || own;
-        }
-    }
-    needed
 }
 
 /// Prints a plan as a tree, the consumer first.

@@ -111,3 +111,45 @@ consumer ← queue, up to 4 ready, filled by its own thread
     assert_eq!(loader.explain(), expected);
     assert_eq!(loader.explain(), expected);
 }
+
+/// Groups siblings.
+struct Group;
+
+impl Pipe<u64> for Group {
+    type Out = u64;
+
+    fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
+        input
+    }
+    fn is_shardable_by_parent(&self) -> bool {
+        true
+    }
+}
+
+/// Fans out.
+struct Members;
+
+impl Pipe<u64> for Members {
+    type Out = u64;
+
+    fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
+        input
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_groups_siblings_stands_below_their_fan_out_or_alone() {
+    let relaxed = Settings { order: Order::Arrival, ..settings(2) };
+    let below = Graph::range(0..9).map(|n| n).pipe(Members).map(|n| n).pipe(Group).map(|n| n);
+    let (flow, plan_below) = plan(&below, &relaxed);
+    assert_eq!(plan_below.segments.len(), 1);
+    assert_eq!(names(&flow, &plan_below.segments[0]), ["map", "members", "map#2", "group", "map#3"]);
+    assert_eq!(plan_below.segments[0].order, Order::Arrival);
+    let alone = Graph::range(0..9).map(|n| n).pipe(Group).map(|n| n);
+    let (_, plan_alone) = plan(&alone, &relaxed);
+    assert_eq!(plan_alone.places[2], Place::Inline);
+    assert_eq!(plan_alone.segments.iter().map(|s| s.order).collect::<Vec<_>>(), [Order::Strict, Order::Arrival]);
+}
