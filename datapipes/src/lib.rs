@@ -8,6 +8,7 @@ mod item;
 mod items;
 mod pipe;
 mod rng;
+mod tensor;
 
 pub mod graph;
 pub mod loader;
@@ -24,3 +25,4 @@ pub use items::{Chunk, Chunks, Demand, Emitter, Items};
 pub use loader::{Blocking, DataLoader, Epoch, OnError, Order};
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use rng::Rng;
+pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
