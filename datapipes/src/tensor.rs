@@ -166,7 +166,6 @@ dtypes! {
     F64 f64 "IEEE 754 double precision.";
     Bool bool "A byte that is 0 or 1.";
 }
-pub(crate) use with_dtype;
 
 impl Tensor {
     /// Takes over a vector, without a copy.
