@@ -2,6 +2,7 @@
 
 #![warn(missing_docs)]
 
+mod collate;
 mod context;
 mod error;
 mod item;
@@ -17,6 +18,10 @@ pub mod plan;
 mod queue;
 mod run;
 
+pub use collate::{Collate, Sequence};
+/// Makes a batch type of a struct; see the trait [`Collate`].
+#[cfg(feature = "derive")]
+pub use datapipes_derive::Collate;
 pub use context::{Context, Rank, Uneven};
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use graph::{BuildError, Graph};
@@ -26,3 +31,9 @@ pub use loader::{Blocking, DataLoader, Epoch, OnError, Order};
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use rng::Rng;
 pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
+
+/// What derived code calls; no part of the interface.
+#[doc(hidden)]
+pub mod derived {
+    pub use crate::collate::{field, named};
+}

@@ -174,7 +174,7 @@ impl Tensor {
     /// [`ErrorKind::Shape`] if the shape needs another number of elements.
     pub fn from_vec<T: Element>(values: Vec<T>, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
-        let needed = elements(&shape, T::DTYPE)?;
+        let needed = checked_len(&shape, T::DTYPE)?;
         if needed != values.len() {
             return Err(shape_error(format!(
                 "{} elements for shape {shape:?}, which has {needed}",
@@ -192,7 +192,7 @@ impl Tensor {
     /// [`DType::Bool`] with a byte other than 0 and 1.
     pub fn from_bytes(bytes: Bytes, dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
-        let needed = elements(&shape, dtype)? * dtype.size();
+        let needed = checked_len(&shape, dtype)? * dtype.size();
         if needed != bytes.len() {
             let given = bytes.len();
             return Err(shape_error(format!(
@@ -218,7 +218,7 @@ impl Tensor {
     /// [`ErrorKind::Shape`] if the shape is too large for the address space.
     pub fn zeros(dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
-        let len = elements(&shape, dtype)?;
+        let len = checked_len(&shape, dtype)?;
         let values = with_dtype!(dtype, T => T::wrap(vec![T::default(); len]));
         Ok(Tensor { shape, buf: Buf::Owned(values) })
     }
@@ -244,7 +244,7 @@ impl Tensor {
             Mismatch::unless_equal("shape", (0, first.shape()), (place, tensor.shape()))?;
         }
         let shape = [&[tensors.len()], first.shape()].concat();
-        let len = elements(&shape, first.dtype())?;
+        let len = checked_len(&shape, first.dtype())?;
         let values = with_dtype!(first.dtype(), T => {
             let mut values = Vec::<T>::with_capacity(len);
             for tensor in tensors {
@@ -378,7 +378,7 @@ impl Tensor {
     /// [`ErrorKind::Shape`] if the shape has another number of elements.
     pub fn reshape(self, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
-        let needed = elements(&shape, self.dtype())?;
+        let needed = checked_len(&shape, self.dtype())?;
         if needed != self.len() {
             let message =
                 format!("shape {:?} has {} elements, {shape:?} has {needed}", self.shape, self.len());
@@ -448,7 +448,7 @@ impl AsRef<[u8]> for Owner {
 }
 
 /// The number of elements of a shape, if its bytes fit the address space.
-pub(crate) fn elements(shape: &[usize], dtype: DType) -> Result<usize> {
+pub(crate) fn checked_len(shape: &[usize], dtype: DType) -> Result<usize> {
     // An axis of length zero does not excuse the others: the product without it must fit too, as strides do.
     let fits = |len: usize| len.checked_mul(dtype.size()).is_some_and(|bytes| bytes <= isize::MAX as usize);
     shape
