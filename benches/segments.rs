@@ -57,8 +57,11 @@ fn main() {
             case("1 worker, strict", || epoch(&one)),
             case("the work on two bare threads (floor for 2)", halves),
         ];
-        cases.extend(two.iter().map(|(order, loader)| case(format!("2 workers, {order}"), move || epoch(loader))));
-        let what = if stragglers { "100 µs an item, 1 in 50 takes 20 times as long" } else { "100 µs an item" };
+        cases.extend(
+            two.iter().map(|(order, loader)| case(format!("2 workers, {order}"), move || epoch(loader))),
+        );
+        let what =
+            if stragglers { "100 µs an item, 1 in 50 takes 20 times as long" } else { "100 µs an item" };
         let ratios = compare(what, N as f64, "items", 7, cases);
         bar("strict, 2 workers over 1", 1.0 / ratios[2], 1.9, true);
         bar("bounded, time over two bare threads", ratios[3] / ratios[1], 1.05, false);

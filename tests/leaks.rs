@@ -59,7 +59,8 @@ fn an_epoch_that_ends_with_an_error_or_a_panic_leaves_nothing() {
                 4 => Err("four"),
                 n => Ok(n),
             });
-            let loader = DataLoader::builder(graph).workers(workers).on_error(OnError::fail()).build().unwrap();
+            let loader =
+                DataLoader::builder(graph).workers(workers).on_error(OnError::fail()).build().unwrap();
             let results: Vec<_> = loader.epoch(0).blocking().collect();
             assert_eq!(results.iter().filter(|r| r.is_err()).count(), 1);
             drop(loader);

@@ -237,24 +237,28 @@ impl<T> Chunk<T> {
             while let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 // Two loops, so that the common one has nothing to decide but what to keep.
                 match &origins {
-                    Origins::Run(first, _) => while place < end {
-                        let at = place;
-                        place += 1;
-                        if keep(&values[at]) {
-                            values.swap(kept, at);
-                            list.push(Origin::from_raw(first + at as u64));
-                            kept += 1;
+                    Origins::Run(first, _) => {
+                        while place < end {
+                            let at = place;
+                            place += 1;
+                            if keep(&values[at]) {
+                                values.swap(kept, at);
+                                list.push(Origin::from_raw(first + at as u64));
+                                kept += 1;
+                            }
                         }
-                    },
-                    Origins::List(origins) => while place < end {
-                        let at = place;
-                        place += 1;
-                        if keep(&values[at]) {
-                            values.swap(kept, at);
-                            list.push(origins[at].clone());
-                            kept += 1;
+                    }
+                    Origins::List(origins) => {
+                        while place < end {
+                            let at = place;
+                            place += 1;
+                            if keep(&values[at]) {
+                                values.swap(kept, at);
+                                list.push(origins[at].clone());
+                                kept += 1;
+                            }
                         }
-                    },
+                    }
                 }
             })) {
                 let origin = origins.at(place - 1);
@@ -435,8 +439,9 @@ mod tests {
     fn errors_and_panics_keep_their_places() {
         let panicky = |v: u64| if v % 4 == 2 { std::panic::resume_unwind(Box::new("two")) } else { v };
         let mapped = sample(&[0, 5, 9], 10).map(panicky, guard);
-        let expected = ["!0", "1", "!0:2: panicked: two", "3", "4", "!5", "!0:6: panicked: two", "7", "8", "!9"]
-            .map(str::to_owned);
+        let expected =
+            ["!0", "1", "!0:2: panicked: two", "3", "4", "!5", "!0:6: panicked: two", "7", "8", "!9"]
+                .map(str::to_owned);
         let is = shown(mapped);
         assert_eq!(is.iter().map(|s| s.replace("error: ", "")).collect::<Vec<_>>(), expected);
         let (kept, dropped) = sample(&[0, 5, 9], 10).retain(|v| panicky(*v) % 2 == 1, guard);

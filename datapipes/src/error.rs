@@ -245,7 +245,8 @@ mod tests {
     fn says_node_item_and_every_cause_on_one_line() {
         let cause = std::io::Error::other("disk\non fire");
         let item = Origin::root(0, 17).named("a\tb.tar");
-        let error = Error::new(ErrorKind::Corrupt, "bad header").with_source(cause).at(&"untar".into()).of(&item);
+        let error =
+            Error::new(ErrorKind::Corrupt, "bad header").with_source(cause).at(&"untar".into()).of(&item);
         assert_eq!(error.to_string(), "untar: a\\tb.tar: corrupt: bad header: disk\\non fire");
     }
 

@@ -335,7 +335,10 @@ mod tests {
         let named = archive.clone().named("a.tar").child(3).named("x.jpg");
         assert_eq!(named.to_string(), "a.tar/x.jpg");
         assert_eq!(named, archive.child(3));
-        assert_eq!(Origin::joined(vec![Origin::root(1, 2); 6], 0).to_string(), "[1:2, 1:2, 1:2, 1:2, … 2 more]");
+        assert_eq!(
+            Origin::joined(vec![Origin::root(1, 2); 6], 0).to_string(),
+            "[1:2, 1:2, 1:2, 1:2, … 2 more]"
+        );
     }
 
     #[test]

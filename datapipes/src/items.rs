@@ -368,8 +368,10 @@ impl<T: Send + 'static> Emitter<T> {
         if full {
             let mut waited = false;
             // The stream is polled again only when somebody wants more, so being polled twice is the signal.
-            std::future::poll_fn(|_| if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending })
-                .await;
+            std::future::poll_fn(|_| {
+                if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
         }
     }
 
@@ -406,7 +408,8 @@ where
         loop {
             match &mut self.state {
                 GenerateState::Fresh(_) => {
-                    let GenerateState::Fresh(body) = std::mem::replace(&mut self.state, GenerateState::Done) else {
+                    let GenerateState::Fresh(body) = std::mem::replace(&mut self.state, GenerateState::Done)
+                    else {
                         unreachable!("matched in the line above")
                     };
                     self.state = GenerateState::Running(Box::pin(body(Emitter(self.slot.clone()))));
@@ -417,9 +420,8 @@ where
                     if ended {
                         self.state = GenerateState::Done;
                     }
-                    let chunk = std::mem::take(
-                        &mut self.slot.lock().unwrap_or_else(PoisonError::into_inner).chunk,
-                    );
+                    let chunk =
+                        std::mem::take(&mut self.slot.lock().unwrap_or_else(PoisonError::into_inner).chunk);
                     return match (chunk.is_empty(), ended) {
                         (false, _) => Poll::Ready(Some(chunk)),
                         (true, true) => Poll::Ready(None),

@@ -61,7 +61,11 @@ where
         for _ in 0..taken {
             drop(next(&mut output));
         }
-        assert_same(&collect(pipe.apply(steady(&items), &cx)), &whole, "a second application, beside a first");
+        assert_same(
+            &collect(pipe.apply(steady(&items), &cx)),
+            &whole,
+            "a second application, beside a first",
+        );
         drop(output);
         assert!(gauge.dropped(), "dropping the output after {taken} items keeps the input alive");
     }
@@ -82,13 +86,15 @@ where
         let output = collect(pipe.apply(Items::from_iter(with_error), &cx));
         let errors = output.iter().filter(|item| matches!(item, Err(text) if text.contains(MARK))).count();
         assert_eq!(errors, 1, "an error in the input, before item {at}, came out {errors} times: {output:?}");
-        let rest: Outcome<P::Out> = output.into_iter().filter(|i| !matches!(i, Err(t) if t.contains(MARK))).collect();
+        let rest: Outcome<P::Out> =
+            output.into_iter().filter(|i| !matches!(i, Err(t) if t.contains(MARK))).collect();
         assert_eq!(rest.len(), whole.len(), "an error in the input, before item {at}, costs other items");
     }
 
     let panicking = Items::from_iter((0..2).map(|_| -> Result<Item<In>> { panic!("{MARK}") }));
     let seen = catch_unwind(AssertUnwindSafe(|| collect(pipe.apply(panicking, &cx))));
-    let arrived = seen.map_or(true, |output| output.iter().any(|item| matches!(item, Err(t) if t.contains(MARK))));
+    let arrived =
+        seen.map_or(true, |output| output.iter().any(|item| matches!(item, Err(t) if t.contains(MARK))));
     assert!(arrived, "a panic of the input is swallowed");
 
     if pipe.is_shardable() {

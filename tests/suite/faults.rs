@@ -27,12 +27,16 @@ fn run<T: Send + 'static>(graph: Graph<T>, workers: usize) -> Result<Vec<T>, dat
 fn row_1_a_panic_arrives_with_node_item_and_message() {
     for workers in WORKERS {
         for at in [0, 1, 25, 49] {
-            let graph = Graph::range(0..50).map(move |n| if n == at { panic!("it is {n}") } else { spin(n) }).named("bad");
+            let graph = Graph::range(0..50)
+                .map(move |n| if n == at { panic!("it is {n}") } else { spin(n) })
+                .named("bad");
             let mut epoch = loader(graph, workers).epoch(0).blocking();
             let good: Vec<_> = epoch.by_ref().take_while(Result::is_ok).collect();
             assert_eq!(good.len() as u64, at, "what came before the panic is delivered");
             assert!(epoch.next().is_none(), "the epoch has ended");
-            let error = run(Graph::range(at..50).map(|n| -> u64 { panic!("it is {n}") }).named("bad"), workers).unwrap_err();
+            let error =
+                run(Graph::range(at..50).map(|n| -> u64 { panic!("it is {n}") }).named("bad"), workers)
+                    .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Panic);
             assert_eq!(error.to_string(), format!("bad: 0:0: panicked: it is {at}"));
         }
@@ -64,7 +68,8 @@ fn row_2_a_pipe_that_panics_outside_of_an_item_ends_its_stream_with_an_error() {
         let error = results.last().unwrap().as_ref().unwrap_err();
         assert_eq!(error.to_string(), "odd: panicked: ten");
         // A pipe that panics when it is applied.
-        let graph = Graph::range(0..5).through(|_: Items<u64>| -> Items<u64> { panic!("apply") }).named("odd");
+        let graph =
+            Graph::range(0..5).through(|_: Items<u64>| -> Items<u64> { panic!("apply") }).named("odd");
         assert_eq!(run(graph, workers).unwrap_err().to_string(), "odd: panicked: apply");
     }
 }
@@ -82,7 +87,8 @@ fn row_3_a_payload_or_item_that_panics_when_dropped_does_not_hang() {
     for workers in WORKERS {
         let graph = Graph::range(0..50).map(|n| if n == 9 { std::panic::panic_any(Bomb) } else { spin(n) });
         assert_eq!(run(graph, workers).unwrap_err().kind(), ErrorKind::Panic);
-        let graph = Graph::range(0..50).map(|n| (n == 9).then_some(Bomb)).filter(|bomb| bomb.is_none()).map(|_| ());
+        let graph =
+            Graph::range(0..50).map(|n| (n == 9).then_some(Bomb)).filter(|bomb| bomb.is_none()).map(|_| ());
         assert!(run(graph, workers).is_err());
     }
 }
@@ -110,7 +116,10 @@ fn rows_23_and_24_a_slow_consumer_holds_the_source_back() {
             let counter = counter.clone();
             (0u64..).inspect(move |_| drop(counter.fetch_add(1, Ordering::SeqCst)))
         });
-        let loader = DataLoader::builder(graph.map(spin).concurrency(16).batch(4)).workers(workers).prefetch(3).build();
+        let loader = DataLoader::builder(graph.map(spin).concurrency(16).batch(4))
+            .workers(workers)
+            .prefetch(3)
+            .build();
         let mut epoch = loader.unwrap().epoch(0).blocking();
         for taken in 1..50 {
             epoch.next().unwrap().unwrap();
@@ -166,7 +175,8 @@ fn row_27_the_first_error_in_order_is_the_one_that_arrives() {
 #[test]
 fn row_29_an_error_of_the_last_item_comes_before_the_end() {
     for workers in WORKERS {
-        let graph = Graph::range(0..100).try_map(|n| if n == 99 { Err("last") } else { Ok(spin(n)) }).batch(10);
+        let graph =
+            Graph::range(0..100).try_map(|n| if n == 99 { Err("last") } else { Ok(spin(n)) }).batch(10);
         let results: Vec<_> = loader(graph, workers).epoch(0).blocking().collect();
         assert_eq!(results.len(), 10, "nine batches and the error");
         assert!(results[9].is_err());
@@ -253,16 +263,21 @@ fn row_46_an_item_larger_than_its_edge_passes_alone() {
 fn a_skip_budget_ends_with_an_error_that_says_so() {
     for workers in WORKERS {
         let policy = OnError::skip(3);
-        let graph = Graph::range(0..100).try_map(|n| if n % 10 == 0 { Err("tenth") } else { Ok(spin(n)) }).batch(9);
+        let graph =
+            Graph::range(0..100).try_map(|n| if n % 10 == 0 { Err("tenth") } else { Ok(spin(n)) }).batch(9);
         let loader = DataLoader::builder(graph).workers(workers).on_error(policy.clone()).build().unwrap();
         let results: Vec<_> = loader.epoch(0).blocking().collect();
         let error = results.last().unwrap().as_ref().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Limit);
         let text = "limit reached: 4 items failed where 3 may be skipped; the last: try_map: 0:30: tenth";
         assert_eq!(error.to_string(), text);
-        let names: Vec<String> = policy.skipped().iter().map(|s| s.item.as_ref().unwrap().to_string()).collect();
+        let names: Vec<String> =
+            policy.skipped().iter().map(|s| s.item.as_ref().unwrap().to_string()).collect();
         assert_eq!(names, ["0:0", "0:10", "0:20"]);
-        assert!(results[..results.len() - 1].iter().all(|batch| batch.as_ref().unwrap().len() == 9), "never shortened");
+        assert!(
+            results[..results.len() - 1].iter().all(|batch| batch.as_ref().unwrap().len() == 9),
+            "never shortened"
+        );
     }
 }
 
@@ -296,7 +311,10 @@ fn a_runtime_that_is_shut_down_under_an_epoch_is_an_error_not_an_end() {
     });
     runtime.shutdown_background();
     let error = futures::executor::block_on(epoch.next()).unwrap().unwrap_err();
-    assert!(error.to_string().starts_with("wait: wrong configuration: the async runtime was shut down"), "{error}");
+    assert!(
+        error.to_string().starts_with("wait: wrong configuration: the async runtime was shut down"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -52,7 +52,9 @@ impl Step {
                 _ => Ok(n),
             }),
             Step::Shuffle(buffer) => graph.shuffle(buffer),
-            Step::Batch(size) => graph.batch(size).map(|batch| batch.iter().fold(7u64, |a, b| a.wrapping_mul(33) ^ b)),
+            Step::Batch(size) => {
+                graph.batch(size).map(|batch| batch.iter().fold(7u64, |a, b| a.wrapping_mul(33) ^ b))
+            }
         }
     }
 

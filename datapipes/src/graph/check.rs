@@ -63,7 +63,8 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         }
         if let Op::Split(_) = node.node.op {
             // An output that nobody reads holds up the others once its buffer is full.
-            let unread = (0..node.node.outputs()).filter(|&port| node.readers.get(port).is_none_or(|&r| r == 0));
+            let unread =
+                (0..node.node.outputs()).filter(|&port| node.readers.get(port).is_none_or(|&r| r == 0));
             problems.extend(unread.map(|port| format!("{name}: nobody reads its output {port}")));
         }
 

@@ -8,7 +8,8 @@ fn problems<T: Send + 'static>(builder: crate::loader::Builder<T>) -> Vec<String
 
 #[test]
 fn all_mistakes_are_found_at_once() {
-    let graph = Graph::range(0..10).shuffle(0).map(|n| n).named("x").map(|n| n).named("x").concurrency(0).batch(0);
+    let graph =
+        Graph::range(0..10).shuffle(0).map(|n| n).named("x").map(|n| n).named("x").concurrency(0).batch(0);
     let found = problems(DataLoader::builder(graph).rank(3, 2).memory(0).in_flight(0));
     assert_eq!(
         found,

@@ -44,7 +44,11 @@ impl Flow {
                 Some(name) => name.as_str().into(),
                 None => {
                     let count = kinds.entry(&node.kind).and_modify(|n| *n += 1).or_insert(1);
-                    if *count == 1 { node.kind.as_str().into() } else { format!("{}#{count}", node.kind).into() }
+                    if *count == 1 {
+                        node.kind.as_str().into()
+                    } else {
+                        format!("{}#{count}", node.kind).into()
+                    }
                 }
             };
             if let Op::Source(_) = node.op {

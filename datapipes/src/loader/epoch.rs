@@ -50,7 +50,17 @@ impl<T: Send + 'static> Epoch<T> {
         latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
     ) -> Self {
         let state = State::Fresh;
-        Epoch { engine, number, on_error, latest, blocking: false, state, failed: 0, produce_ns: 0.0, delivered: 0 }
+        Epoch {
+            engine,
+            number,
+            on_error,
+            latest,
+            blocking: false,
+            state,
+            failed: 0,
+            produce_ns: 0.0,
+            delivered: 0,
+        }
     }
 
     /// The epoch as a plain iterator, for training loops without async. Works on any thread, with or without an
@@ -87,7 +97,8 @@ impl<T: Send + 'static> Epoch<T> {
                 State::Running(running) => running,
                 State::Fresh => match Running::start(&self.engine, self.number, !self.blocking) {
                     Ok(running) => {
-                        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.run.clone());
+                        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) =
+                            Some(running.run.clone());
                         self.state = State::Running(running);
                         continue;
                     }

@@ -77,7 +77,8 @@ impl OnError {
             Policy::Skip { most, kept, skipped } if error.kind().is_about_an_item() => {
                 tracing::debug!(epoch, %error, "skipped an item");
                 if before >= *most {
-                    let message = format!("{} items failed where {most} may be skipped; the last", before + 1);
+                    let message =
+                        format!("{} items failed where {most} may be skipped; the last", before + 1);
                     return Some(Error::new(ErrorKind::Limit, message).with_source(error));
                 }
                 let mut skipped = skipped.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::Work;
 use crate::graph::Op;
 use crate::plan::{Place, segment_letter};
 use crate::run::{Engine, EpochRun};
-use crate::Work;
 
 /// Figures of an epoch so far. Prints as a table.
 #[derive(Clone, Debug)]
@@ -118,7 +118,10 @@ impl Stats {
                 }
                 _ => {
                     let inputs = flow.nodes[id].inputs.iter();
-                    inputs.filter(|(above, _)| plan.places[*above] == Place::Inline).map(|&(above, _)| inclusive[above]).sum()
+                    inputs
+                        .filter(|(above, _)| plan.places[*above] == Place::Inline)
+                        .map(|&(above, _)| inclusive[above])
+                        .sum()
                 }
             };
             inclusive[id].saturating_sub(above)
@@ -134,22 +137,23 @@ impl Stats {
                 _ => None,
             },
         });
-        let segments = plan.segments.iter().zip(&run.segments).enumerate().map(|(number, (segment, gauge))| {
-            SegmentStats {
-                letter: segment_letter(number),
-                nodes: segment.nodes.iter().map(|&id| flow.nodes[id].name.to_string()).collect(),
-                work: segment.work,
-                workers: segment.workers,
-                inline: gauge.inline.load(Relaxed),
-                items: gauge.items_in.load(Relaxed),
-                morsels: gauge.morsels.load(Relaxed),
-                busy: ns(&gauge.busy_ns),
-                starved: ns(&gauge.starved_ns),
-                full: ns(&gauge.full_ns),
-                occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
-                window: gauge.window.load(Relaxed),
-            }
-        });
+        let segments =
+            plan.segments.iter().zip(&run.segments).enumerate().map(|(number, (segment, gauge))| {
+                SegmentStats {
+                    letter: segment_letter(number),
+                    nodes: segment.nodes.iter().map(|&id| flow.nodes[id].name.to_string()).collect(),
+                    work: segment.work,
+                    workers: segment.workers,
+                    inline: gauge.inline.load(Relaxed),
+                    items: gauge.items_in.load(Relaxed),
+                    morsels: gauge.morsels.load(Relaxed),
+                    busy: ns(&gauge.busy_ns),
+                    starved: ns(&gauge.starved_ns),
+                    full: ns(&gauge.full_ns),
+                    occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
+                    window: gauge.window.load(Relaxed),
+                }
+            });
         let gauge = &run.root_queue;
         let queue = (gauge.depth.load(Relaxed) > 0).then(|| QueueStats {
             depth: gauge.depth.load(Relaxed),
@@ -201,7 +205,8 @@ impl Stats {
         let io = self.segments.iter().find(|s| s.work == Work::Io && s.occupancy >= 0.8 * s.window as f64);
         match (most, io) {
             (Some(segment), _) if pool > 0.75 || pool > driver.max(0.3) => {
-                let node = self.nodes.iter().filter(|n| n.segment == Some(segment.letter)).max_by_key(|n| n.busy);
+                let node =
+                    self.nodes.iter().filter(|n| n.segment == Some(segment.letter)).max_by_key(|n| n.busy);
                 format!(
                     "segment {} ({}), mostly `{}`: its {} workers are busy for {:.0} % of the time",
                     segment.letter,
@@ -218,7 +223,10 @@ impl Stats {
                 segment.occupancy,
                 segment.window
             ),
-            _ => format!("the sequential part (busy for {:.0} % of the time), mostly `{busiest}`", driver * 100.0),
+            _ => format!(
+                "the sequential part (busy for {:.0} % of the time), mostly `{busiest}`",
+                driver * 100.0
+            ),
         }
     }
 
@@ -266,7 +274,11 @@ impl fmt::Display for Stats {
             self.items_per_second(),
             self.skipped
         )?;
-        writeln!(f, "{:<22} {:>3} {:>10} {:>9} {:>7} {:>11}", "node", "", "items", "dropped", "errors", "busy")?;
+        writeln!(
+            f,
+            "{:<22} {:>3} {:>10} {:>9} {:>7} {:>11}",
+            "node", "", "items", "dropped", "errors", "busy"
+        )?;
         for node in &self.nodes {
             let (segment, busy) = (node.segment.unwrap_or(' '), node.busy.as_secs_f64());
             let NodeStats { name, items, dropped, errors, .. } = node;
@@ -303,4 +315,3 @@ impl fmt::Display for Stats {
         write!(f, "bottleneck: {}", self.bottleneck)
     }
 }
-

@@ -155,14 +155,21 @@ mod tests {
         let out = testing::collect(Batch::new(2).apply(Items::from_iter(items), &Context::default()));
         let shown: Vec<String> =
             out.into_iter().map(|r| r.map_or_else(|e| e, |(v, o)| format!("{v:?} {o}"))).collect();
-        let expected =
-            ["error: 1", "error: 2", "[0, 3] [0:0, 0:3]", "error: 5", "[4, 6] [0:4, 0:6]", "[7, 8] [0:7, 0:8]"];
+        let expected = [
+            "error: 1",
+            "error: 2",
+            "[0, 3] [0:0, 0:3]",
+            "error: 5",
+            "[4, 6] [0:4, 0:6]",
+            "[7, 8] [0:7, 0:8]",
+        ];
         assert_eq!(shown, expected);
     }
 
     #[test]
     fn counts_what_drop_last_leaves_out() {
-        let loader = crate::DataLoader::builder(Graph::range(0..10).pipe(Batch::new(4).drop_last())).build().unwrap();
+        let loader =
+            crate::DataLoader::builder(Graph::range(0..10).pipe(Batch::new(4).drop_last())).build().unwrap();
         assert_eq!(loader.len_hint(), Some(2));
         assert_eq!(loader.epoch(0).blocking().count(), 2);
         assert_eq!(loader.stats().unwrap().nodes[1].dropped, 2);

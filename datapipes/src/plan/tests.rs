@@ -87,9 +87,11 @@ fn the_memory_budget_is_divided_among_the_edges() {
 
 #[test]
 fn a_number_in_flight_is_kept_to() {
-    let graph = Graph::range(0..9).map(|n| n).concurrency(3).map(|n| n).concurrency(3).map(|n| n).concurrency(5);
+    let graph =
+        Graph::range(0..9).map(|n| n).concurrency(3).map(|n| n).concurrency(3).map(|n| n).concurrency(5);
     let (flow, plan) = plan(&graph, &settings(2));
-    let segments: Vec<_> = plan.segments.iter().map(|s| (names(&flow, s).len(), s.in_flight, s.fixed)).collect();
+    let segments: Vec<_> =
+        plan.segments.iter().map(|s| (names(&flow, s).len(), s.in_flight, s.fixed)).collect();
     assert_eq!(segments, [(2, 3, true), (1, 5, true)]);
 }
 
@@ -151,5 +153,8 @@ fn what_groups_siblings_stands_below_their_fan_out_or_alone() {
     let alone = Graph::range(0..9).map(|n| n).pipe(Group).map(|n| n);
     let (_, plan_alone) = plan(&alone, &relaxed);
     assert_eq!(plan_alone.places[2], Place::Inline);
-    assert_eq!(plan_alone.segments.iter().map(|s| s.order).collect::<Vec<_>>(), [Order::Strict, Order::Arrival]);
+    assert_eq!(
+        plan_alone.segments.iter().map(|s| s.order).collect::<Vec<_>>(),
+        [Order::Strict, Order::Arrival]
+    );
 }

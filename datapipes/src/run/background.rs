@@ -76,7 +76,8 @@ impl Background {
     /// Starts to work ahead; done by the first poll otherwise.
     pub(crate) fn start(&mut self) {
         if let State::Fresh(..) = self.state {
-            let State::Fresh(above, settings) = std::mem::replace(&mut self.state, State::Failed(None)) else {
+            let State::Fresh(above, settings) = std::mem::replace(&mut self.state, State::Failed(None))
+            else {
                 unreachable!("matched in the line above")
             };
             self.state = Self::launch(above, settings, self.gauge.clone());
@@ -180,7 +181,9 @@ impl ErasedChunks for Background {
                     }
                     Poll::Ready(chunk) => {
                         if let Some(since) = self.waiting_since.take() {
-                            self.gauge.empty_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                            self.gauge
+                                .empty_ns
+                                .fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
                         }
                         if let Some(chunk) = chunk {
                             driver.consumed.fetch_add(chunk.len, Ordering::Relaxed);

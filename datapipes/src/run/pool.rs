@@ -128,7 +128,10 @@ impl Drop for Pool {
         while state.alive > mine {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!(threads = state.alive, "worker threads are still in a user's function; left behind");
+                tracing::warn!(
+                    threads = state.alive,
+                    "worker threads are still in a user's function; left behind"
+                );
                 return;
             }
             state = self.shared.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;

@@ -463,7 +463,8 @@ impl Segment {
         }
         let items = morsel.items.max(1) as f64;
         let bytes = morsel.out.bytes as f64 / items;
-        self.bytes_per_item = if self.delivered == 1 { bytes } else { self.bytes_per_item * 0.9 + bytes * 0.1 };
+        self.bytes_per_item =
+            if self.delivered == 1 { bytes } else { self.bytes_per_item * 0.9 + bytes * 0.1 };
         self.learn_cost(morsel.fate.spent.load(Ordering::Relaxed) as f64 / items);
         if morsel.fate.complete.load(Ordering::SeqCst) {
             return None;
@@ -499,13 +500,13 @@ impl Segment {
                         out.bytes += chunk.bytes;
                         return Poll::Ready(Some(chunk));
                     }
-                    Poll::Ready(None) => {
-                        match self.finish(place) {
-                            Some(error) => return Poll::Ready(Some(error)),
-                            None => continue 'again,
-                        }
+                    Poll::Ready(None) => match self.finish(place) {
+                        Some(error) => return Poll::Ready(Some(error)),
+                        None => continue 'again,
+                    },
+                    Poll::Pending => {
+                        earlier += self.flight[place].items.saturating_sub(self.flight[place].out.items)
                     }
-                    Poll::Pending => earlier += self.flight[place].items.saturating_sub(self.flight[place].out.items),
                 }
             }
             return Poll::Pending;
@@ -550,7 +551,11 @@ impl Segment {
                 Poll::Pending => {
                     // Several may be waited for at once, if that is what is needed anyway.
                     let wanted = (demand.max / self.morsel()).min(self.flight.len() / 2);
-                    if self.bell.poll(cx, wanted.max(1)) || wanted <= 1 { self.take(cx) } else { Poll::Pending }
+                    if self.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
+                        self.take(cx)
+                    } else {
+                        Poll::Pending
+                    }
                 }
                 taken => taken,
             };

@@ -1,0 +1,361 @@
+//! From a list of samples to one batch: every field becomes a column.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+use crate::tensor::checked_len;
+use crate::{Element, Error, Mismatch, Result, Tensor};
+
+/// A sample that knows how a list of its kind becomes one batch; see [`Graph::collate`](crate::Graph::collate).
+///
+/// | samples | batch |
+/// |---|---|
+/// | numbers, `bool` | [`Tensor`] of shape `[n]` |
+/// | `Vec` or array of numbers, of equal lengths | [`Tensor`] of shape `[n, length]` |
+/// | [`Tensor`]s of one shape | [`Tensor`] with a new first axis |
+/// | `String`, `&str` | `Vec` of them |
+/// | tuples | tuple of batches |
+/// | maps with the same keys | map of batches |
+/// | `Option`s, all of them `Some` or all `None` | `Option` of a batch |
+///
+/// With the feature `derive`, `#[derive(Collate)]` does it for a struct: `Sample { image, label }` becomes
+/// `SampleBatch { image, label }`.
+///
+/// # Examples
+/// ```
+/// use datapipes::{Collate, Result, Tensor};
+///
+/// struct Word(String);
+///
+/// impl Collate for Word {
+///     type Batch = Tensor;
+///     fn collate(items: Vec<Self>) -> Result<Tensor> {
+///         Collate::collate(items.iter().map(|word| word.0.len() as u32).collect::<Vec<u32>>())
+///     }
+/// }
+///
+/// let batch = Word::collate(vec![Word("a".into()), Word("bcd".into())])?;
+/// assert_eq!(batch.as_slice::<u32>()?, [1, 3]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a list of `{Self}` cannot be made into a batch",
+    note = "derive `Collate` for a struct (feature `derive`), implement it, or use `collate_with`"
+)]
+pub trait Collate: Sized {
+    /// The batch.
+    type Batch;
+
+    /// Makes one batch of the samples.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape), best made from a [`Mismatch`], if they do not fit together.
+    fn collate(items: Vec<Self>) -> Result<Self::Batch>;
+}
+
+macro_rules! numbers {
+    ($($type:ty)*) => {$(
+        impl Collate for $type {
+            type Batch = Tensor;
+            fn collate(items: Vec<Self>) -> Result<Tensor> {
+                Ok(Tensor::list(items))
+            }
+        }
+    )*};
+}
+
+numbers!(u8 i8 u16 i16 u32 i32 u64 i64 half::f16 half::bf16 f32 f64 bool);
+
+macro_rules! texts {
+    ($($type:ty)*) => {$(
+        impl Collate for $type {
+            type Batch = Vec<$type>;
+            fn collate(items: Vec<Self>) -> Result<Vec<Self>> {
+                Ok(items)
+            }
+        }
+    )*};
+}
+
+texts!(String &'static str);
+
+impl Collate for Tensor {
+    type Batch = Tensor;
+    fn collate(items: Vec<Self>) -> Result<Tensor> {
+        Tensor::stack(&items)
+    }
+}
+
+impl<E: Element> Collate for Vec<E> {
+    type Batch = Tensor;
+    fn collate(items: Vec<Self>) -> Result<Tensor> {
+        rows(&items)
+    }
+}
+
+impl<E: Element, const N: usize> Collate for [E; N] {
+    type Batch = Tensor;
+    fn collate(items: Vec<Self>) -> Result<Tensor> {
+        // With no samples there is no row to learn the length from.
+        checked_len(&[items.len(), N], E::DTYPE)?;
+        let len = items.len();
+        Tensor::from_vec(items.into_iter().flatten().collect::<Vec<E>>(), [len, N])
+    }
+}
+
+fn rows<E: Element>(items: &[impl AsRef<[E]>]) -> Result<Tensor> {
+    let length = items.first().map_or(0, |row| row.as_ref().len());
+    let len = checked_len(&[items.len(), length], E::DTYPE)?;
+    let mut values = Vec::with_capacity(len);
+    for (place, row) in items.iter().enumerate() {
+        let row = row.as_ref();
+        if row.len() != length {
+            let has = |length: usize| format!("length {length}");
+            return Err(Mismatch::new((0, has(length)), (place, has(row.len()))).into());
+        }
+        values.extend_from_slice(row);
+    }
+    Tensor::from_vec(values, [items.len(), length])
+}
+
+impl<T: Collate> Collate for Option<T> {
+    type Batch = Option<T::Batch>;
+    fn collate(items: Vec<Self>) -> Result<Self::Batch> {
+        let has = |there: bool| if there { "a value" } else { "none" };
+        let first = items.first().is_some_and(Option::is_some);
+        if let Some(place) = items.iter().position(|item| item.is_some() != first) {
+            return Err(Mismatch::new((0, has(first)), (place, has(!first))).into());
+        }
+        let values: Vec<T> = items.into_iter().flatten().collect();
+        if first { T::collate(values).map(Some) } else { Ok(None) }
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $place:tt $column:ident),*) => {
+        impl<$($name: Collate),*> Collate for ($($name,)*) {
+            type Batch = ($($name::Batch,)*);
+            fn collate(items: Vec<Self>) -> Result<Self::Batch> {
+                $(let mut $column = Vec::with_capacity(items.len());)*
+                for item in items {
+                    $($column.push(item.$place);)*
+                }
+                Ok(($(field($place, $column)?,)*))
+            }
+        }
+    };
+}
+
+tuples!(A 0 a);
+tuples!(A 0 a, B 1 b);
+tuples!(A 0 a, B 1 b, C 2 c);
+tuples!(A 0 a, B 1 b, C 2 c, D 3 d);
+tuples!(A 0 a, B 1 b, C 2 c, D 3 d, E 4 e);
+tuples!(A 0 a, B 1 b, C 2 c, D 3 d, E 4 e, F 5 f);
+
+impl<K, V, S> Collate for HashMap<K, V, S>
+where
+    K: Eq + Hash + fmt::Debug,
+    V: Collate,
+    S: BuildHasher + Default,
+{
+    type Batch = HashMap<K, V::Batch, S>;
+    fn collate(items: Vec<Self>) -> Result<Self::Batch> {
+        columns(items, |map, key| map.remove(key))
+    }
+}
+
+impl<K: Ord + fmt::Debug, V: Collate> Collate for BTreeMap<K, V> {
+    type Batch = BTreeMap<K, V::Batch>;
+    fn collate(items: Vec<Self>) -> Result<Self::Batch> {
+        columns(items, |map, key| map.remove(key))
+    }
+}
+
+/// Maps of one set of keys, the first one's, to a map of columns.
+fn columns<M, K, V, B>(mut items: Vec<M>, remove: impl Fn(&mut M, &K) -> Option<V>) -> Result<B>
+where
+    M: IntoIterator<Item = (K, V)> + Default,
+    K: fmt::Debug,
+    V: Collate,
+    B: FromIterator<(K, V::Batch)>,
+{
+    let first = items.first_mut().map(std::mem::take).unwrap_or_default();
+    let (has, lacks) = (|key: &K| format!("key {key:?}"), |key: &K| format!("no key {key:?}"));
+    let mut columns = Vec::new();
+    for (key, value) in first {
+        let mut column = Vec::with_capacity(items.len());
+        column.push(value);
+        for (place, map) in items.iter_mut().enumerate().skip(1) {
+            let Some(value) = remove(map, &key) else {
+                return Err(Mismatch::new((0, has(&key)), (place, lacks(&key))).into());
+            };
+            column.push(value);
+        }
+        columns.push((key, column));
+    }
+    // What is left over are keys that the first map does not have.
+    for (place, map) in items.into_iter().enumerate().skip(1) {
+        if let Some((key, _)) = map.into_iter().next() {
+            return Err(Mismatch::new((0, lacks(&key)), (place, has(&key))).into());
+        }
+    }
+    columns
+        .into_iter()
+        .map(|(key, column)| {
+            let batch = named(format_args!("{key:?}"), V::collate(column))?;
+            Ok((key, batch))
+        })
+        .collect()
+}
+
+/// Collates one field of a struct or tuple; a mismatch names the field.
+#[doc(hidden)]
+pub fn field<T: Collate>(name: impl fmt::Display, column: Vec<T>) -> Result<T::Batch> {
+    named(name, T::collate(column))
+}
+
+/// Adds the field to a mismatch.
+#[doc(hidden)]
+pub fn named<B>(name: impl fmt::Display, result: Result<B>) -> Result<B> {
+    result.map_err(|error| match mismatch(&error) {
+        Some(mismatch) => Error::from(mismatch.clone().in_field(name)),
+        None => error,
+    })
+}
+
+/// The mismatch that is the cause of an error.
+pub(crate) fn mismatch(error: &Error) -> Option<&Mismatch> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+/// Ragged sequences that can be padded to one length; see [`Graph::padded_batch`](crate::Graph::padded_batch).
+///
+/// Lists of numbers, and tensors, whose first axis is the sequence.
+pub trait Sequence<E: Element> {
+    /// The numbers of all steps, one behind the other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if they are of another type.
+    fn numbers(&self) -> Result<&[E]>;
+
+    /// The length along each axis, the first of which is the number of steps.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if it has no first axis.
+    fn shape(&self) -> Result<Vec<usize>>;
+}
+
+impl<E: Element> Sequence<E> for Vec<E> {
+    fn numbers(&self) -> Result<&[E]> {
+        Ok(self)
+    }
+    fn shape(&self) -> Result<Vec<usize>> {
+        Ok(vec![self.len()])
+    }
+}
+
+impl<E: Element> Sequence<E> for Tensor {
+    fn numbers(&self) -> Result<&[E]> {
+        self.as_slice()
+    }
+    fn shape(&self) -> Result<Vec<usize>> {
+        match Tensor::shape(self) {
+            [] => Err(Error::new(crate::ErrorKind::Shape, "a scalar is not a sequence")),
+            shape => Ok(shape.to_vec()),
+        }
+    }
+}
+
+/// Pads sequences to the longest: a tensor `[n, longest, ..]` and their lengths, `[n]` of `i64`.
+pub(crate) fn pad<E: Element, S: Sequence<E>>(items: &[S], pad: E) -> Result<(Tensor, Tensor)> {
+    let shapes = items.iter().map(S::shape).collect::<Result<Vec<_>>>()?;
+    let step = shapes.first().map_or(&[][..], |shape| &shape[1..]);
+    if let Some(place) = shapes.iter().position(|shape| &shape[1..] != step) {
+        let has = |place: usize| format!("steps of shape {:?}", &shapes[place][1..]);
+        return Err(Mismatch::new((0, has(0)), (place, has(place))).into());
+    }
+    let longest = shapes.iter().map(|shape| shape[0]).max().unwrap_or(0);
+    let shape = [&[items.len(), longest], step].concat();
+    let len = checked_len(&shape, E::DTYPE)?;
+    let mut values = Vec::with_capacity(len);
+    for (row, item) in items.iter().enumerate() {
+        values.extend_from_slice(item.numbers()?);
+        values.resize(len / items.len() * (row + 1), pad);
+    }
+    let lengths = shapes.iter().map(|shape| shape[0] as i64).collect();
+    Ok((Tensor::from_vec(values, shape)?, Tensor::list::<i64>(lengths)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+
+    fn said<B: fmt::Debug>(result: Result<B>) -> String {
+        result.unwrap_err().to_string().replace("shape mismatch: ", "")
+    }
+
+    #[test]
+    fn numbers_lists_and_tensors() {
+        assert_eq!(f32::collate(vec![1.0, 2.0]).unwrap(), Tensor::list(vec![1f32, 2.0]));
+        assert_eq!(bool::collate(vec![]).unwrap().shape(), [0]);
+        assert_eq!(Collate::collate(vec![[1u8, 2], [3, 4], [5, 6]]).unwrap().shape(), [3, 2]);
+        assert_eq!(<[u8; 2]>::collate(vec![]).unwrap().shape(), [0, 2]);
+        assert_eq!(Collate::collate(vec![vec![1u8, 2], vec![3, 4]]).unwrap().as_bytes(), [1, 2, 3, 4]);
+        assert_eq!(
+            said(Collate::collate(vec![vec![1u8], vec![]])),
+            "item 0 has length 1, item 1 has length 0"
+        );
+        assert_eq!(Collate::collate(vec!["a", "b"]).unwrap(), ["a", "b"]);
+    }
+
+    #[test]
+    fn structures_name_the_field() {
+        let (a, b) = Collate::collate(vec![(1u8, "x".to_owned()), (2, "y".to_owned())]).unwrap();
+        assert_eq!((a.as_bytes(), &b[..]), (&[1, 2][..], &["x".to_owned(), "y".to_owned()][..]));
+        let nested = vec![(1u8, (2u8, vec![1u8])), (1, (2, vec![]))];
+        assert_eq!(said(Collate::collate(nested)), "1.1: item 0 has length 1, item 1 has length 0");
+    }
+
+    #[test]
+    fn options_are_all_or_none() {
+        assert!(Collate::collate(vec![Some(1u8), Some(2)]).unwrap().is_some());
+        assert!(Collate::collate(vec![None::<u8>, None]).unwrap().is_none());
+        assert_eq!(
+            said(Collate::collate(vec![Some(1u8), Some(1), None])),
+            "item 0 has a value, item 2 has none"
+        );
+    }
+
+    #[test]
+    fn maps_need_the_same_keys() {
+        let map = |keys: &[&'static str]| {
+            keys.iter().map(|&key| (key, key.len() as u8)).collect::<BTreeMap<_, _>>()
+        };
+        let batch = Collate::collate(vec![map(&["a", "bb"]), map(&["bb", "a"])]).unwrap();
+        assert_eq!((batch["a"].as_bytes(), batch["bb"].as_bytes()), (&[1, 1][..], &[2, 2][..]));
+        let error = said(Collate::collate(vec![map(&["a"]), map(&["a"]), map(&[])]));
+        assert_eq!(error, "item 0 has key \"a\", item 2 has no key \"a\"");
+        let error = said(Collate::collate(vec![map(&["a"]), map(&["a", "b"])]));
+        assert_eq!(error, "item 0 has no key \"b\", item 1 has key \"b\"");
+        let rows = vec![HashMap::from([("x", vec![1u8])]), HashMap::from([("x", vec![])])];
+        assert_eq!(said(Collate::collate(rows)), "\"x\": item 0 has length 1, item 1 has length 0");
+        assert_eq!(Collate::collate(Vec::<BTreeMap<u8, u8>>::new()).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn sequences_are_padded_to_the_longest() {
+        let (rows, lengths) = pad(&[vec![1u8, 2], vec![], vec![3]], 9).unwrap();
+        assert_eq!((rows.shape(), rows.as_bytes()), (&[3, 2][..], &[1, 2, 9, 9, 3, 9][..]));
+        assert_eq!(lengths.as_slice::<i64>().unwrap(), [2, 0, 1]);
+        let steps = |n: usize, width: usize| Tensor::zeros(DType::F32, [n, width]).unwrap();
+        assert_eq!(pad(&[steps(1, 2), steps(4, 2)], 0f32).unwrap().0.shape(), [2, 4, 2]);
+        let error = said(pad(&[steps(1, 2), steps(4, 3)], 0f32));
+        assert_eq!(error, "item 0 has steps of shape [2], item 1 has steps of shape [3]");
+        assert!(pad(&[steps(1, 2)], 0u8).is_err());
+        assert!(pad(&[Tensor::scalar(1u8)], 0u8).is_err());
+        assert_eq!(pad(&Vec::<Vec<u8>>::new(), 0).unwrap().0.shape(), [0, 0]);
+    }
+}

@@ -1,0 +1,142 @@
+//! Groups items of similar length into batches.
+
+use crate::{Context, Facts, Graph, Item, Items, Pipe};
+
+/// Groups items of similar length into batches; see [`Graph::bucket_batch`].
+#[derive(Clone, Debug)]
+pub struct BucketBatch<F> {
+    length: F,
+    boundaries: Vec<usize>,
+    sizes: Vec<usize>,
+    drop_last: bool,
+}
+
+impl<F> BucketBatch<F> {
+    /// Buckets with these boundaries between them; batches of `sizes[i]` items from bucket `i`.
+    pub fn new(length: F, boundaries: impl Into<Vec<usize>>, sizes: impl Into<Vec<usize>>) -> Self {
+        BucketBatch { length, boundaries: boundaries.into(), sizes: sizes.into(), drop_last: false }
+    }
+
+    /// Leaves out the batches that are not full at the end; their items are counted as dropped.
+    pub fn drop_last(self) -> Self {
+        BucketBatch { drop_last: true, ..self }
+    }
+
+    fn problem(&self) -> Option<&'static str> {
+        if self.sizes.len() != self.boundaries.len() + 1 {
+            Some("there must be one batch size more than boundaries")
+        } else if !self.boundaries.is_sorted_by(|a, b| a < b) {
+            Some("the boundaries must increase")
+        } else if self.sizes.contains(&0) {
+            Some("a batch size of zero")
+        } else {
+            None
+        }
+    }
+}
+
+impl<T, F> Pipe<T> for BucketBatch<F>
+where
+    T: Send + 'static,
+    F: Fn(&T) -> usize + Clone + Send + Sync + 'static,
+{
+    type Out = Vec<T>;
+
+    fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
+        let (this, cx) = (self.clone(), cx.clone());
+        Items::generate(async move |out| {
+            let mut buckets: Vec<Vec<Item<T>>> = this.sizes.iter().map(|_| Vec::new()).collect();
+            let mut batches = 0;
+            while let Some(item) = out.next_from(&mut input).await {
+                let length = (this.length)(&item);
+                let number = this.boundaries.partition_point(|&boundary| boundary <= length);
+                let bucket = &mut buckets[number];
+                bucket.push(item);
+                if bucket.len() >= this.sizes[number] {
+                    out.emit(Ok(Item::gather(std::mem::take(bucket), batches))).await;
+                    batches += 1;
+                }
+            }
+            for bucket in buckets.into_iter().filter(|bucket| !bucket.is_empty()) {
+                if this.drop_last {
+                    cx.count_dropped(bucket.len() as u64);
+                } else {
+                    out.emit(Ok(Item::gather(bucket, batches))).await;
+                    batches += 1;
+                }
+            }
+        })
+    }
+    fn facts(&self) -> Facts {
+        let settings = format!("boundaries {:?}, sizes {:?}", self.boundaries, self.sizes);
+        let drop_last = if self.drop_last { ", drop_last" } else { "" };
+        // Which items are left over depends on the order; without `drop_last` only their grouping does.
+        Facts { needs_order: self.drop_last, ..Facts::default() }
+            .with_buffered(self.sizes.iter().sum())
+            .with_settings(settings + drop_last)
+            .with_problem(self.problem())
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Groups items of similar length into batches, so that little has to be padded.
+    ///
+    /// An item of length `l` goes to the first bucket whose boundary is greater than `l`, else to the last; there is
+    /// one bucket more than boundaries. Bucket `i` gives a batch as soon as it has `sizes[i]` items, so short
+    /// sequences may make larger batches. At the end the buckets give what they have, the shortest first (tf.data's
+    /// `bucket_by_sequence_length`); [`BucketBatch::drop_last`] leaves that out.
+    ///
+    /// Runs in one place; holds less than the sum of `sizes`. Within a bucket order is kept. To make tensors of the
+    /// batches add [`pad`](Graph::pad).
+    ///
+    /// # Examples
+    /// ```
+    /// let words = datapipes::Graph::from_vec(vec!["a", "long", "b", "longer", "c"]);
+    /// let batches = words.bucket_batch(|word| word.len(), [3], [2, 2]).collect()?;
+    /// assert_eq!(batches, [vec!["a", "b"], vec!["long", "longer"], vec!["c"]]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn bucket_batch(
+        self,
+        length: impl Fn(&T) -> usize + Clone + Send + Sync + 'static,
+        boundaries: impl Into<Vec<usize>>,
+        sizes: impl Into<Vec<usize>>,
+    ) -> Graph<Vec<T>> {
+        self.pipe(BucketBatch::new(length, boundaries, sizes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn length(n: &u64) -> usize {
+        *n as usize
+    }
+
+    #[test]
+    fn a_boundary_belongs_to_the_bucket_behind_it() {
+        let lengths = Graph::from_vec(vec![9, 4, 5, 0, 5, 10]);
+        let batches = lengths.bucket_batch(length, [5, 10], [2, 2, 2]).collect().unwrap();
+        assert_eq!(batches, [vec![9, 5], vec![4, 0], vec![5], vec![10]]);
+    }
+
+    #[test]
+    fn leftovers_can_be_dropped() {
+        let pipe = BucketBatch::new(length, [5], [2, 2]).drop_last();
+        assert_eq!(Graph::range(3..8).pipe(pipe).collect().unwrap(), [vec![3, 4], vec![5, 6]]);
+    }
+
+    #[test]
+    fn wrong_settings_do_not_build() {
+        for (boundaries, sizes) in [(vec![5], vec![1]), (vec![5, 5], vec![1, 1, 1]), (vec![5], vec![1, 0])] {
+            let error = Graph::range(0..9).bucket_batch(length, boundaries, sizes).collect().unwrap_err();
+            assert!(error.to_string().contains("bucket_batch: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn row_30_no_items() {
+        assert!(Graph::range(0..0).bucket_batch(length, [5], [2, 2]).collect().unwrap().is_empty());
+    }
+}

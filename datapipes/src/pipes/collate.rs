@@ -1,0 +1,188 @@
+//! Makes one batch of a list of samples.
+
+use crate::collate::mismatch;
+use crate::pipes::unbatch::parts_of;
+use crate::{Arity, BoxError, Context, Error, ErrorKind, Facts, Graph, Items, Origin, Pipe, Result};
+
+/// Makes one batch of a list of samples; see [`Graph::collate`].
+#[derive(Clone, Debug, Default)]
+pub struct Collate(());
+
+impl Collate {
+    /// By the samples' own [`Collate`](crate::Collate).
+    pub fn new() -> Self {
+        Collate(())
+    }
+}
+
+impl<T> Pipe<Vec<T>> for Collate
+where
+    T: crate::Collate<Batch: Send + 'static> + Send + 'static,
+{
+    type Out = T::Batch;
+
+    fn apply(&self, input: Items<Vec<T>>, cx: &Context) -> Items<T::Batch> {
+        collated(input, cx, T::collate)
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
+
+/// Makes one batch of a list of samples by a function; see [`Graph::collate_with`].
+#[derive(Clone, Debug)]
+pub struct CollateWith<F>(F);
+
+impl<F> CollateWith<F> {
+    /// By `f`.
+    pub fn new(f: F) -> Self {
+        CollateWith(f)
+    }
+}
+
+impl<T, U, E, F> Pipe<Vec<T>> for CollateWith<F>
+where
+    T: Send + 'static,
+    U: Send + 'static,
+    E: Into<BoxError>,
+    F: Fn(Vec<T>) -> Result<U, E> + Clone + Send + Sync + 'static,
+{
+    type Out = U;
+
+    fn apply(&self, input: Items<Vec<T>>, cx: &Context) -> Items<U> {
+        let f = self.0.clone();
+        collated(input, cx, move |samples| f(samples).map_err(Error::user))
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
+
+/// Applies `f` to each batch; samples that do not fit together are named.
+pub(super) fn collated<T, U, F>(input: Items<Vec<T>>, cx: &Context, f: F) -> Items<U>
+where
+    T: Send + 'static,
+    U: Send + 'static,
+    F: Fn(Vec<T>) -> Result<U> + Send + 'static,
+{
+    input.each(cx, move |batch| {
+        let (samples, origin) = batch.into_parts();
+        let batch = f(samples).map_err(|error| name_items(error, &origin).of(&origin));
+        Some(batch.map(|batch| crate::Item::new(batch, origin)))
+    })
+}
+
+/// Says which items a mismatch is about, instead of their places in the batch.
+fn name_items(error: Error, batch: &Origin) -> Error {
+    let Some(mismatch) = mismatch(&error) else { return error };
+    let parts = parts_of(batch);
+    match mismatch.places().map(|place| parts.get(place)) {
+        [Some(a), Some(b)] => Error::new(ErrorKind::Shape, mismatch.describe(a, b)),
+        _ => error,
+    }
+}
+
+impl<T: Send + 'static> Graph<Vec<T>> {
+    /// Makes one batch of each list of samples: numbers and tensors become one tensor, structures one of each field.
+    ///
+    /// What becomes what is told at [`Collate`](crate::Collate). Runs on the CPU workers, batch by batch, so it
+    /// holds up nothing; order is kept. For sequences of different lengths see
+    /// [`padded_batch`](Graph::padded_batch), for anything else [`collate_with`](Graph::collate_with).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] in the place of a batch whose samples do not fit together, with the names of two that
+    /// differ.
+    ///
+    /// # Examples
+    /// ```
+    /// let graph = datapipes::Graph::range(0..4).map(|n| ([n as f32; 3], n % 2 == 0)).batch(4).collate();
+    /// let (values, even) = graph.collect()?.remove(0);
+    /// assert_eq!(values.shape(), [4, 3]);
+    /// assert_eq!(even.as_slice::<bool>()?, [true, false, true, false]);
+    ///
+    /// let ragged = datapipes::Graph::from_vec(vec![vec![1u8, 2], vec![3]]).batch(2).collate();
+    /// let error = ragged.collect().unwrap_err();
+    /// assert_eq!(error.to_string(), "collate: [0:0, 0:1]: shape mismatch: 0:0 has length 2, 0:1 has length 1");
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn collate(self) -> Graph<T::Batch>
+    where
+        T: crate::Collate<Batch: Send + 'static>,
+    {
+        self.pipe(Collate::new())
+    }
+
+    /// Makes one batch of each list of samples by a function. Where it runs: as [`collate`](Graph::collate).
+    ///
+    /// # Errors
+    /// An error of the function takes the batch's place. If it comes from a [`Mismatch`](crate::Mismatch), as those
+    /// of [`Tensor::stack`](crate::Tensor::stack) do, the two samples are named.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{Graph, Result};
+    /// let graph = Graph::range(0..4).batch(4).collate_with(|batch| Result::Ok(batch.iter().sum::<u64>()));
+    /// assert_eq!(graph.collect().unwrap(), [6]);
+    /// ```
+    pub fn collate_with<U, E, F>(self, f: F) -> Graph<U>
+    where
+        U: Send + 'static,
+        E: Into<BoxError>,
+        F: Fn(Vec<T>) -> Result<U, E> + Clone + Send + Sync + 'static,
+    {
+        self.pipe(CollateWith::new(f))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tensor;
+
+    #[test]
+    fn both_items_are_named() {
+        let shapes = Graph::from_vec(vec![[3, 2], [3, 2], [3, 4]]);
+        let tensors =
+            shapes.try_map(|shape| Tensor::zeros(crate::DType::U8, shape)).map(|image| (1u8, image));
+        let error = tensors.batch(3).collate().collect().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Shape);
+        assert_eq!(
+            error.to_string(),
+            "collate: [0:0, 0:1, 0:2]: shape mismatch: 1: 0:0 has shape [3, 2], 0:2 has shape [3, 4]"
+        );
+    }
+
+    #[test]
+    fn a_users_own_function_fails_as_it_says() {
+        let graph = Graph::range(0..2).batch(2).collate_with(|_| Err::<(), _>("never"));
+        assert_eq!(graph.collect().unwrap_err().to_string(), "collate_with: [0:0, 0:1]: never");
+        let stacked = Graph::range(1..3).map(|n| vec![0u8; n as usize]).batch(2);
+        let stacked = stacked.collate_with(|rows| {
+            Tensor::stack(
+                &rows
+                    .into_iter()
+                    .map(|r| Tensor::from_vec(r.clone(), [r.len()]))
+                    .collect::<Result<Vec<_>>>()?,
+            )
+        });
+        let error = stacked.collect().unwrap_err().to_string();
+        assert!(error.ends_with("0:0 has shape [1], 0:1 has shape [2]"), "{error}");
+    }
+
+    #[test]
+    fn row_30_no_items() {
+        assert_eq!(Graph::range(0..0).batch(3).collate().collect().unwrap(), []);
+    }
+}

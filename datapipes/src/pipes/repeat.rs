@@ -1,0 +1,103 @@
+//! Runs what is above again and again.
+
+use crate::{Context, Facts, Graph, Items, Rerun, Upstream};
+
+/// Runs what is above again and again; see [`Graph::repeat`] and [`Graph::cycle`].
+#[derive(Clone, Debug)]
+pub struct Repeat {
+    rounds: Option<u64>,
+}
+
+impl Repeat {
+    /// So many times.
+    pub fn new(rounds: u64) -> Self {
+        Repeat { rounds: Some(rounds) }
+    }
+
+    /// Without end.
+    pub fn forever() -> Self {
+        Repeat { rounds: None }
+    }
+}
+
+impl<T: Send + 'static> Rerun<T> for Repeat {
+    type Out = T;
+
+    fn rerun(&self, mut upstream: Upstream<T>, cx: &Context) -> Items<T> {
+        let (rounds, cx) = (self.rounds.unwrap_or(u64::MAX), cx.clone());
+        Items::generate(async move |out| {
+            for round in 0..rounds {
+                let mut input = upstream(round);
+                let mut nothing = true;
+                while let Some(item) = out.next_from(&mut input).await {
+                    nothing = false;
+                    out.emit(Ok(item)).await;
+                }
+                // What has nothing now will have nothing for ever.
+                if nothing || cx.is_cancelled() {
+                    return;
+                }
+            }
+        })
+    }
+    fn facts(&self) -> Facts {
+        let settings = self.rounds.map_or("without end".to_owned(), |rounds| rounds.to_string());
+        Facts::any_order()
+            .with_settings(settings)
+            .with_problem((self.rounds == Some(0)).then_some("a repeat of zero rounds"))
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Runs what is above `rounds` times within one epoch, one round after another.
+    ///
+    /// Each round starts the part of the graph above from the beginning, with other random numbers, so a shuffle
+    /// above gives another order and augmentation other crops. Rounds do not mix: shuffle below for that. The
+    /// items of a later round are children of their origins, numbered by round. A round without items is the last.
+    /// An epoch of the loader is mostly the better way to say this.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(datapipes::Graph::range(0..2).repeat(3).collect().unwrap(), [0, 1, 0, 1, 0, 1]);
+    /// ```
+    pub fn repeat(self, rounds: u64) -> Graph<T> {
+        self.rerun(Repeat::new(rounds))
+    }
+
+    /// Runs what is above without end; as [`repeat`](Graph::repeat), until a round has no items.
+    ///
+    /// # Examples
+    /// ```
+    /// let graph = datapipes::Graph::range(0..2).cycle().take(5);
+    /// assert_eq!(graph.collect().unwrap(), [0, 1, 0, 1, 0]);
+    /// ```
+    pub fn cycle(self) -> Graph<T> {
+        self.rerun(Repeat::forever()).named_kind("cycle")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{DataLoader, Graph, OnError};
+
+    #[test]
+    fn nothing_does_not_spin_for_ever() {
+        assert_eq!(Graph::range(0..0).cycle().collect().unwrap(), []);
+        let failing = Graph::range(0..3).try_map(|n| if n < 9 { Err("no") } else { Ok(n) }).cycle();
+        let loader = DataLoader::builder(failing).workers(0).on_error(OnError::skip(1000)).build().unwrap();
+        assert_eq!(loader.epoch(0).blocking().count(), 0);
+    }
+
+    #[test]
+    fn rounds_differ_and_repeat_exactly() {
+        let graph = Graph::range(0..50).shuffle(50).repeat(2);
+        let twice = graph.clone().collect().unwrap();
+        assert_ne!(twice[..50], twice[50..]);
+        assert_eq!(twice, graph.collect().unwrap());
+        for part in [&twice[..50], &twice[50..]] {
+            let mut part = part.to_vec();
+            part.sort();
+            assert_eq!(part, Vec::from_iter(0..50));
+        }
+    }
+}

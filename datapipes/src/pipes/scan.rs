@@ -1,0 +1,102 @@
+//! Carries a state from item to item.
+
+use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe};
+
+/// Carries a state from item to item; see [`Graph::scan`].
+#[derive(Clone, Debug)]
+pub struct Scan<S, F> {
+    initial: S,
+    f: F,
+}
+
+impl<S, F> Scan<S, F> {
+    /// Applies `f` to the state, which starts as `initial`, and each item.
+    pub fn new(initial: S, f: F) -> Self {
+        Scan { initial, f }
+    }
+}
+
+impl<In, Out, S, F> Pipe<In> for Scan<S, F>
+where
+    In: Send + 'static,
+    Out: Send + 'static,
+    S: Clone + Send + Sync + 'static,
+    F: Fn(&mut S, In) -> Option<Out> + Clone + Send + Sync + 'static,
+{
+    type Out = Out;
+
+    fn apply(&self, mut input: Items<In>, cx: &Context) -> Items<Out> {
+        let (Scan { initial: mut state, f }, cx) = (self.clone(), cx.clone());
+        Items::generate(async move |out| {
+            while let Some(item) = out.next_from(&mut input).await {
+                let (value, origin) = item.into_parts();
+                let Some(value) = f(&mut state, value) else {
+                    cx.count_dropped(1);
+                    return;
+                };
+                out.emit(Ok(Item::new(value, origin))).await;
+            }
+        })
+    }
+    fn arity(&self) -> Arity {
+        Arity::AtMostOne
+    }
+    fn facts(&self) -> Facts {
+        Facts::default()
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Carries a state from item to item: `f` gets it and the item, and returns what comes out.
+    ///
+    /// As in the standard library's `Iterator::scan`, `None` ends the stream; what is above is then dropped, and the
+    /// item for which it ended is counted as dropped. The state starts as `initial` in each epoch. Runs in one
+    /// place, in order; nothing is held but the state. Use [`map`](Graph::map) where no state is needed, which
+    /// runs on many items at once.
+    ///
+    /// # Panics
+    /// A panic of the function becomes an error that names the node, and ends the stream, since the state may be
+    /// broken.
+    ///
+    /// # Examples
+    /// ```
+    /// let sums = datapipes::Graph::range(1..10).scan(0, |sum, n| {
+    ///     *sum += n;
+    ///     (*sum < 20).then_some(*sum)
+    /// });
+    /// assert_eq!(sums.collect().unwrap(), [1, 3, 6, 10, 15]);
+    /// ```
+    pub fn scan<S, U, F>(self, initial: S, f: F) -> Graph<U>
+    where
+        S: Clone + Send + Sync + 'static,
+        U: Send + 'static,
+        F: Fn(&mut S, T) -> Option<U> + Clone + Send + Sync + 'static,
+    {
+        self.pipe(Scan::new(initial, f))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{DataLoader, Graph};
+
+    #[test]
+    fn the_state_is_fresh_in_each_epoch_and_errors_pass() {
+        let graph =
+            Graph::range(0..4).try_map(|n| if n == 1 { Err("one") } else { Ok(n) }).scan(0, |sum, n| {
+                *sum += n;
+                Some(*sum)
+            });
+        let loader = DataLoader::builder(graph).workers(0).on_error(crate::OnError::skip(9)).build().unwrap();
+        for epoch in 0..2 {
+            let sums: Vec<u64> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
+            assert_eq!(sums, [0, 2, 5]);
+        }
+    }
+
+    #[test]
+    fn a_panic_arrives_with_the_node() {
+        let graph = Graph::range(0..4).scan((), |_, n| if n == 2 { panic!("two") } else { Some(n) });
+        assert_eq!(graph.collect().unwrap_err().to_string(), "scan: panicked: two");
+    }
+}

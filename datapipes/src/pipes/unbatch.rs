@@ -1,0 +1,80 @@
+//! Takes batches apart.
+
+use crate::{Context, Facts, Graph, Item, Items, Origin, Pipe};
+
+/// Takes batches apart; see [`Graph::unbatch`].
+#[derive(Clone, Debug, Default)]
+pub struct Unbatch(());
+
+impl Unbatch {
+    /// Takes apart.
+    pub fn new() -> Self {
+        Unbatch(())
+    }
+}
+
+impl<T: Send + 'static> Pipe<Vec<T>> for Unbatch {
+    type Out = T;
+
+    fn apply(&self, mut input: Items<Vec<T>>, _: &Context) -> Items<T> {
+        Items::generate(async move |out| {
+            while let Some(batch) = out.next_from(&mut input).await {
+                let (values, origin) = batch.into_parts();
+                let parts = parts_of(&origin);
+                let own = parts.len() == values.len();
+                let children = origin.children();
+                for (index, value) in values.into_iter().enumerate() {
+                    let origin = if own { parts[index].clone() } else { children.at(index as u64) };
+                    out.emit(Ok(Item::new(value, origin))).await;
+                }
+            }
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
+
+/// The origins of what a batch was made of, in order.
+pub(super) fn parts_of(origin: &Origin) -> Vec<Origin> {
+    origin.parts().to_vec()
+}
+
+impl<T: Send + 'static> Graph<Vec<T>> {
+    /// Takes batches apart: the items of each, in order.
+    ///
+    /// The items get the origins back that they had before [`batch`](Graph::batch), as long as the batch has as
+    /// many; else they are children of the batch.
+    ///
+    /// # Examples
+    /// ```
+    /// let graph = datapipes::Graph::range(0..5).batch(2).unbatch();
+    /// assert_eq!(graph.collect().unwrap(), [0, 1, 2, 3, 4]);
+    /// ```
+    pub fn unbatch(self) -> Graph<T> {
+        self.pipe(Unbatch::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_get_their_origins_back() {
+        let fails = |n| if n == 1 { Err("one") } else { Ok(n) };
+        let whole = Graph::range(0..3).batch(3).unbatch().try_map(fails);
+        assert_eq!(whole.collect().unwrap_err().to_string(), "try_map: 0:1: one");
+        let cut = Graph::range(0..3).batch(3).map(|v| v[1..].to_vec()).unbatch().try_map(fails);
+        assert_eq!(cut.collect().unwrap_err().to_string(), "try_map: [0:0, 0:1, 0:2]/0: one");
+    }
+
+    #[test]
+    fn row_30_no_items() {
+        assert_eq!(Graph::range(0..0).batch(3).unbatch().collect().unwrap(), []);
+        assert_eq!(Graph::range(0..3).map(|_| Vec::<u8>::new()).unbatch().collect().unwrap(), []);
+    }
+}

@@ -1,0 +1,660 @@
+//! The batch that leaves the library: numbers of one type in a box, row-major and contiguous.
+
+use std::fmt;
+
+use bytes::Bytes;
+use half::{bf16, f16};
+
+use crate::{Error, ErrorKind, Result};
+
+/// Numbers of one type in a box of any rank, row-major and contiguous in memory.
+///
+/// It holds either a typed `Vec` of its own or a shared, reference-counted slice of bytes. These two shapes are
+/// what the deep-learning frameworks take over without a copy: [`into_vec`](Tensor::into_vec) moves an own buffer
+/// out, [`as_bytes`](Tensor::as_bytes) and [`shared`](Tensor::shared) lend one. There is no arithmetic here.
+///
+/// - The number of elements is the product of the shape; a scalar has rank 0, shape `[]` and one element.
+/// - The bytes are aligned for the element type and in the machine's byte order.
+/// - A clone of a shared tensor is cheap; a clone of an own one copies its numbers. Use
+///   [`into_shared`](Tensor::into_shared) before cloning often.
+///
+/// # Examples
+/// ```
+/// use datapipes::{DType, Tensor};
+/// let image = Tensor::from_vec(vec![1u8, 2, 3, 4, 5, 6], [2, 3])?;
+/// assert_eq!((image.dtype(), image.shape()), (DType::U8, &[2, 3][..]));
+/// let batch = Tensor::stack(&[image.clone(), image])?;
+/// assert_eq!(batch.shape(), [2, 2, 3]);
+/// assert_eq!(batch.row(1)?.as_slice::<u8>()?, [1, 2, 3, 4, 5, 6]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    buf: Buf,
+}
+
+#[derive(Clone)]
+enum Buf {
+    Owned(TypedVec),
+    /// Aligned for its type, and as long as its shape says; both are checked when it is made.
+    Shared(Bytes, DType),
+}
+
+/// A type that may be an element of a [`Tensor`]: the integers of 8 to 64 bits, the floats of 16 to 64, and `bool`.
+///
+/// Sealed: the list is that of [`DType`].
+pub trait Element:
+    sealed::Sealed
+    + bytemuck::NoUninit
+    + bytemuck::CheckedBitPattern
+    + Default
+    + PartialEq
+    + fmt::Debug
+    + Send
+    + Sync
+    + 'static
+{
+    /// Its name at run time.
+    const DTYPE: DType;
+    /// A vector that knows its type at run time.
+    fn wrap(values: Vec<Self>) -> TypedVec;
+    /// The vector, if it is of this type.
+    fn unwrap(values: TypedVec) -> Option<Vec<Self>>;
+    /// The slice, if it is of this type.
+    fn slice(values: &TypedVec) -> Option<&[Self]>;
+    /// The slice to write to, if it is of this type.
+    fn slice_mut(values: &mut TypedVec) -> Option<&mut [Self]>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! dtypes {
+    ($($variant:ident $type:ident $what:literal;)*) => {
+        /// The type of a [`Tensor`]'s elements.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum DType {
+            $(#[doc = $what] $variant,)*
+        }
+
+        /// A vector of any element type.
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum TypedVec {
+            $(#[doc = $what] $variant(Vec<$type>),)*
+        }
+
+        impl DType {
+            /// Bytes of one element.
+            pub const fn size(self) -> usize {
+                match self { $(DType::$variant => size_of::<$type>(),)* }
+            }
+        }
+
+        impl fmt::Display for DType {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(DType::$variant => stringify!($type),)* })
+            }
+        }
+
+        impl TypedVec {
+            /// The type of its elements.
+            pub fn dtype(&self) -> DType {
+                match self { $(TypedVec::$variant(_) => DType::$variant,)* }
+            }
+
+            /// How many elements it has.
+            pub fn len(&self) -> usize {
+                match self { $(TypedVec::$variant(values) => values.len(),)* }
+            }
+
+            /// Whether it has none.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// The elements as bytes, in the machine's order.
+            pub fn as_bytes(&self) -> &[u8] {
+                match self { $(TypedVec::$variant(values) => bytemuck::cast_slice(values),)* }
+            }
+        }
+
+        $(
+            impl sealed::Sealed for $type {}
+
+            impl Element for $type {
+                const DTYPE: DType = DType::$variant;
+                fn wrap(values: Vec<Self>) -> TypedVec {
+                    TypedVec::$variant(values)
+                }
+                fn unwrap(values: TypedVec) -> Option<Vec<Self>> {
+                    match values { TypedVec::$variant(values) => Some(values), _ => None }
+                }
+                fn slice(values: &TypedVec) -> Option<&[Self]> {
+                    match values { TypedVec::$variant(values) => Some(values), _ => None }
+                }
+                fn slice_mut(values: &mut TypedVec) -> Option<&mut [Self]> {
+                    match values { TypedVec::$variant(values) => Some(values), _ => None }
+                }
+            }
+        )*
+
+        /// Runs an expression with `$T` as the element type that a `DType` names.
+        macro_rules! with_dtype {
+            ($dtype:expr, $T:ident => $run:expr) => {
+                match $dtype { $(DType::$variant => { type $T = $type; $run })* }
+            };
+        }
+    };
+}
+
+dtypes! {
+    U8 u8 "Unsigned, 8 bits.";
+    I8 i8 "Signed, 8 bits.";
+    U16 u16 "Unsigned, 16 bits.";
+    I16 i16 "Signed, 16 bits.";
+    U32 u32 "Unsigned, 32 bits.";
+    I32 i32 "Signed, 32 bits.";
+    U64 u64 "Unsigned, 64 bits.";
+    I64 i64 "Signed, 64 bits.";
+    F16 f16 "IEEE 754 half precision.";
+    BF16 bf16 "The upper half of an `f32`.";
+    F32 f32 "IEEE 754 single precision.";
+    F64 f64 "IEEE 754 double precision.";
+    Bool bool "A byte that is 0 or 1.";
+}
+
+impl Tensor {
+    /// Takes over a vector, without a copy.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if the shape needs another number of elements.
+    pub fn from_vec<T: Element>(values: Vec<T>, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
+        let shape = shape.into();
+        let needed = checked_len(&shape, T::DTYPE)?;
+        if needed != values.len() {
+            return Err(shape_error(format!(
+                "{} elements for shape {shape:?}, which has {needed}",
+                values.len()
+            )));
+        }
+        Ok(Tensor { shape, buf: Buf::Owned(T::wrap(values)) })
+    }
+
+    /// Shares bytes in the machine's byte order, without a copy where they are aligned for the type; bytes that
+    /// are not are copied once, here, into a buffer that is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if the shape needs another number of bytes; [`ErrorKind::Corrupt`] for a
+    /// [`DType::Bool`] with a byte other than 0 and 1.
+    pub fn from_bytes(bytes: Bytes, dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
+        let shape = shape.into();
+        let needed = checked_len(&shape, dtype)? * dtype.size();
+        if needed != bytes.len() {
+            let given = bytes.len();
+            return Err(shape_error(format!(
+                "{given} bytes for shape {shape:?} of {dtype}, which has {needed}"
+            )));
+        }
+        if dtype == DType::Bool
+            && let Some(place) = bytes.iter().position(|&byte| byte > 1)
+        {
+            let message = format!("byte {place} of a bool tensor is {}", bytes[place]);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        let buf = with_dtype!(dtype, T => match bytemuck::checked::try_cast_slice::<u8, T>(&bytes) {
+            Ok(_) => Buf::Shared(bytes, dtype),
+            Err(_) => Buf::Owned(T::wrap(copied(&bytes))),
+        });
+        Ok(Tensor { shape, buf })
+    }
+
+    /// Zeros, or `false`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if the shape is too large for the address space.
+    pub fn zeros(dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
+        let shape = shape.into();
+        let len = checked_len(&shape, dtype)?;
+        let values = with_dtype!(dtype, T => T::wrap(vec![T::default(); len]));
+        Ok(Tensor { shape, buf: Buf::Owned(values) })
+    }
+
+    /// One number, of rank 0.
+    pub fn scalar<T: Element>(value: T) -> Tensor {
+        Tensor { shape: Vec::new(), buf: Buf::Owned(T::wrap(vec![value])) }
+    }
+
+    /// A list of numbers, of rank 1.
+    pub(crate) fn list<T: Element>(values: Vec<T>) -> Tensor {
+        Tensor { shape: vec![values.len()], buf: Buf::Owned(T::wrap(values)) }
+    }
+
+    /// Puts tensors of one type and shape behind each other, along a new first axis. Copies each once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] with positions and shapes if two differ, or if there are none.
+    pub fn stack(tensors: &[Tensor]) -> Result<Tensor> {
+        let Some(first) = tensors.first() else { return Err(shape_error("no tensors to stack".to_owned())) };
+        for (place, tensor) in tensors.iter().enumerate() {
+            Mismatch::unless_equal("dtype", (0, first.dtype()), (place, tensor.dtype()))?;
+            Mismatch::unless_equal("shape", (0, first.shape()), (place, tensor.shape()))?;
+        }
+        let shape = [&[tensors.len()], first.shape()].concat();
+        let len = checked_len(&shape, first.dtype())?;
+        let values = with_dtype!(first.dtype(), T => {
+            let mut values = Vec::<T>::with_capacity(len);
+            for tensor in tensors {
+                values.extend_from_slice(tensor.as_slice::<T>()?);
+            }
+            T::wrap(values)
+        });
+        Ok(Tensor { shape, buf: Buf::Owned(values) })
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        match &self.buf {
+            Buf::Owned(values) => values.dtype(),
+            Buf::Shared(_, dtype) => *dtype,
+        }
+    }
+
+    /// The length along each axis.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// How many axes there are.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.byte_len() / self.dtype().size()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes the elements take.
+    pub fn byte_len(&self) -> usize {
+        self.as_bytes().len()
+    }
+
+    /// The elements as bytes, in the machine's byte order, row-major.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.buf {
+            Buf::Owned(values) => values.as_bytes(),
+            Buf::Shared(bytes, _) => bytes,
+        }
+    }
+
+    /// The elements, row-major.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if they are of another type.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        let slice = match &self.buf {
+            Buf::Owned(values) => T::slice(values),
+            Buf::Shared(_, dtype) if *dtype != T::DTYPE => None,
+            Buf::Shared(bytes, _) => bytemuck::checked::try_cast_slice(bytes).ok(),
+        };
+        slice.ok_or_else(|| self.other_type::<T>())
+    }
+
+    /// The elements to write to, row-major. Shared ones are copied first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if they are of another type.
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        if self.dtype() != T::DTYPE {
+            return Err(self.other_type::<T>());
+        }
+        if let Buf::Shared(bytes, _) = &self.buf {
+            self.buf = Buf::Owned(T::wrap(copied(bytes)));
+        }
+        match &mut self.buf {
+            Buf::Owned(values) => Ok(T::slice_mut(values).expect("the type was checked above")),
+            Buf::Shared(..) => unreachable!("made owned above"),
+        }
+    }
+
+    /// The elements as a vector, row-major: moved out if the tensor owns them, copied once if they are shared.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if they are of another type.
+    pub fn into_vec<T: Element>(self) -> Result<Vec<T>> {
+        if self.dtype() != T::DTYPE {
+            return Err(self.other_type::<T>());
+        }
+        Ok(T::unwrap(self.into_typed()).expect("the type was checked above"))
+    }
+
+    /// The elements as a vector whose type is known at run time; as [`into_vec`](Tensor::into_vec).
+    pub fn into_typed(self) -> TypedVec {
+        match self.buf {
+            Buf::Owned(values) => values,
+            Buf::Shared(bytes, dtype) => with_dtype!(dtype, T => T::wrap(copied(&bytes))),
+        }
+    }
+
+    /// Whether the elements are shared bytes, so that a clone is cheap and [`into_vec`](Tensor::into_vec) copies.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.buf, Buf::Shared(..))
+    }
+
+    /// The shared bytes, if the elements are.
+    pub fn shared(&self) -> Option<&Bytes> {
+        match &self.buf {
+            Buf::Owned(_) => None,
+            Buf::Shared(bytes, _) => Some(bytes),
+        }
+    }
+
+    /// The same elements as shared bytes, without a copy.
+    pub fn into_shared(self) -> Tensor {
+        let Tensor { shape, buf } = self;
+        let buf = match buf {
+            // An empty vector need not be aligned once it is bytes.
+            Buf::Owned(values) if !values.is_empty() => {
+                let dtype = values.dtype();
+                Buf::Shared(Bytes::from_owner(Owner(values)), dtype)
+            }
+            buf => buf,
+        };
+        Tensor { shape, buf }
+    }
+
+    /// The same elements in another shape, without a copy.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if the shape has another number of elements.
+    pub fn reshape(self, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
+        let shape = shape.into();
+        let needed = checked_len(&shape, self.dtype())?;
+        if needed != self.len() {
+            let message =
+                format!("shape {:?} has {} elements, {shape:?} has {needed}", self.shape, self.len());
+            return Err(shape_error(message));
+        }
+        Ok(Tensor { shape, ..self })
+    }
+
+    /// Element `index` of the first axis, with one axis less: shared if this tensor is, else a copy.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] for a scalar, and for an index behind the end.
+    pub fn row(&self, index: usize) -> Result<Tensor> {
+        let Some((&rows, shape)) = self.shape.split_first() else {
+            return Err(shape_error("a scalar has no rows".to_owned()));
+        };
+        if index >= rows {
+            return Err(shape_error(format!("row {index} of shape {:?}", self.shape)));
+        }
+        let len = self.len() / rows;
+        let places = index * len..(index + 1) * len;
+        let buf = match &self.buf {
+            Buf::Shared(bytes, dtype) if len > 0 => {
+                let size = dtype.size();
+                Buf::Shared(bytes.slice(places.start * size..places.end * size), *dtype)
+            }
+            _ => with_dtype!(self.dtype(), T => Buf::Owned(T::wrap(self.as_slice::<T>()?[places].to_vec()))),
+        };
+        Ok(Tensor { shape: shape.to_vec(), buf })
+    }
+
+    fn other_type<T: Element>(&self) -> Error {
+        shape_error(format!("a tensor of {} was asked for {}", self.dtype(), T::DTYPE))
+    }
+}
+
+/// Two tensors are equal if type, shape and all elements are; as for floats, NaN equals nothing.
+impl PartialEq for Tensor {
+    fn eq(&self, other: &Self) -> bool {
+        self.dtype() == other.dtype()
+            && self.shape == other.shape
+            && with_dtype!(self.dtype(), T => self.as_slice::<T>().ok() == other.as_slice::<T>().ok())
+    }
+}
+
+/// Type, shape and the first elements: `Tensor(u8 [2, 3]: 1, 2, 3, 4, …)`.
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        write!(f, "Tensor({} {:?}: ", self.dtype(), self.shape)?;
+        with_dtype!(self.dtype(), T => {
+            let values = self.as_slice::<T>().expect("the type is its own");
+            for (i, value) in values.iter().take(SHOWN).enumerate() {
+                write!(f, "{}{value:?}", if i > 0 { ", " } else { "" })?;
+            }
+        });
+        f.write_str(if self.len() > SHOWN { ", …)" } else { ")" })
+    }
+}
+
+struct Owner(TypedVec);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// The number of elements of a shape, if its bytes fit the address space.
+pub(crate) fn checked_len(shape: &[usize], dtype: DType) -> Result<usize> {
+    // An axis of length zero does not excuse the others: the product without it must fit too, as strides do.
+    let fits = |len: usize| len.checked_mul(dtype.size()).is_some_and(|bytes| bytes <= isize::MAX as usize);
+    shape
+        .iter()
+        .try_fold(1usize, |product, &axis| product.checked_mul(axis.max(1)))
+        .filter(|&len| fits(len))
+        .map(|len| if shape.contains(&0) { 0 } else { len })
+        .ok_or_else(|| shape_error(format!("shape {shape:?} of {dtype} is too large")))
+}
+
+/// Typed elements from bytes of any alignment, whose values were checked.
+fn copied<T: Element>(bytes: &[u8]) -> Vec<T> {
+    bytes
+        .chunks_exact(size_of::<T>())
+        .map(|element| bytemuck::checked::try_pod_read_unaligned(element).unwrap_or_default())
+        .collect()
+}
+
+fn shape_error(message: String) -> Error {
+    Error::new(ErrorKind::Shape, message)
+}
+
+/// Two items of one batch that do not fit together: the cause of an error of [`ErrorKind::Shape`].
+///
+/// It names them by their place in the batch; [`Graph::collate`](crate::Graph::collate) knows which items
+/// these are, and says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    field: String,
+    sides: [(usize, String); 2],
+}
+
+impl Mismatch {
+    /// Says that item `a.0` has `a.1` and item `b.0` has `b.1`: `shape [3, 2]`, `no label`.
+    pub fn new(a: (usize, impl Into<String>), b: (usize, impl Into<String>)) -> Self {
+        Mismatch { field: String::new(), sides: [(a.0, a.1.into()), (b.0, b.1.into())] }
+    }
+
+    /// Says in which field of the items, from the innermost out.
+    pub fn in_field(mut self, field: impl fmt::Display) -> Self {
+        self.field =
+            if self.field.is_empty() { field.to_string() } else { format!("{field}.{}", self.field) };
+        self
+    }
+
+    /// The places of the two items in the batch.
+    pub fn places(&self) -> [usize; 2] {
+        [self.sides[0].0, self.sides[1].0]
+    }
+
+    /// In words, with these names for the two items.
+    pub fn describe(&self, a: impl fmt::Display, b: impl fmt::Display) -> String {
+        let [(_, has_a), (_, has_b)] = &self.sides;
+        let colon = if self.field.is_empty() { "" } else { ": " };
+        format!("{}{colon}{a} has {has_a}, {b} has {has_b}", self.field)
+    }
+
+    fn unless_equal<V: PartialEq + ToText>(what: &str, a: (usize, V), b: (usize, V)) -> Result<()> {
+        if a.1 == b.1 {
+            return Ok(());
+        }
+        let say = |value: &V| format!("{what} {}", value.to_text());
+        Err(Mismatch::new((a.0, say(&a.1)), (b.0, say(&b.1))).into())
+    }
+}
+
+trait ToText {
+    fn to_text(&self) -> String;
+}
+
+impl ToText for DType {
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl ToText for &[usize] {
+    fn to_text(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b] = self.places();
+        f.write_str(&self.describe(format_args!("item {a}"), format_args!("item {b}")))
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+impl From<Mismatch> for Error {
+    fn from(mismatch: Mismatch) -> Self {
+        Error::new(ErrorKind::Shape, "").with_source(mismatch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_numbers_move_in_and_out() {
+        let values = vec![1.5f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let place = values.as_ptr();
+        let tensor = Tensor::from_vec(values, [2, 3]).unwrap();
+        assert_eq!((tensor.dtype(), tensor.rank(), tensor.len(), tensor.byte_len()), (DType::F32, 2, 6, 24));
+        assert!(!tensor.is_shared());
+        assert_eq!(tensor.as_slice::<u8>().unwrap_err().kind(), ErrorKind::Shape);
+        let back = tensor.reshape([6]).unwrap().into_vec::<f32>().unwrap();
+        assert_eq!(back.as_ptr(), place);
+    }
+
+    #[test]
+    fn shared_bytes_are_not_copied_unless_misaligned() {
+        let all = Tensor::from_vec((0..16u32).collect(), [16]).unwrap().into_shared();
+        let bytes = all.shared().unwrap().clone();
+        let aligned = Tensor::from_bytes(bytes.slice(4..20), DType::U32, [2, 2]).unwrap();
+        assert!(aligned.is_shared());
+        assert_eq!(aligned.as_bytes().as_ptr(), bytes[4..].as_ptr());
+        assert_eq!(aligned.as_slice::<u32>().unwrap(), [1, 2, 3, 4]);
+        assert_eq!(aligned.row(1).unwrap().as_bytes().as_ptr(), bytes[12..].as_ptr());
+        assert_eq!(aligned.into_vec::<u32>().unwrap(), [1, 2, 3, 4]);
+
+        let shifted = Tensor::from_bytes(bytes.slice(1..9), DType::U32, [2]).unwrap();
+        assert!(!shifted.is_shared());
+        assert_eq!(shifted.as_bytes(), &bytes[1..9]);
+    }
+
+    #[test]
+    fn every_type_makes_the_round_trip() {
+        fn check<T: Element>(value: T) {
+            let own = Tensor::from_vec(vec![T::default(), value], [2, 1]).unwrap();
+            let bytes = Bytes::copy_from_slice(own.as_bytes());
+            let shared = Tensor::from_bytes(bytes, T::DTYPE, [2, 1]).unwrap();
+            assert_eq!(shared, own);
+            assert_eq!(shared.as_slice::<T>().unwrap()[1], value);
+            assert_eq!(own.clone().into_shared().into_vec::<T>().unwrap(), [T::default(), value]);
+            assert_eq!(Tensor::zeros(T::DTYPE, [1]).unwrap().as_slice::<T>().unwrap(), [T::default()]);
+            assert_eq!(own.len(), 2);
+        }
+        check(7u8);
+        check(-7i8);
+        check(7u16);
+        check(-7i16);
+        check(7u32);
+        check(-7i32);
+        check(7u64);
+        check(-7i64);
+        check(f16::from_f32(0.5));
+        check(bf16::from_f32(0.5));
+        check(0.5f32);
+        check(0.5f64);
+        check(true);
+    }
+
+    #[test]
+    fn wrong_lengths_are_told_with_numbers() {
+        let error = Tensor::from_vec(vec![1u8; 5], [2, 3]).unwrap_err();
+        assert_eq!(error.to_string(), "shape mismatch: 5 elements for shape [2, 3], which has 6");
+        let error = Tensor::from_bytes(Bytes::from(vec![0; 5]), DType::F32, [2]).unwrap_err();
+        assert_eq!(error.to_string(), "shape mismatch: 5 bytes for shape [2] of f32, which has 8");
+        let error = Tensor::from_bytes(Bytes::from(vec![1, 2]), DType::Bool, [2]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(Tensor::zeros(DType::U8, [usize::MAX, 2]).is_err());
+        assert!(Tensor::zeros(DType::F64, [usize::MAX / 8]).is_err());
+        assert!(Tensor::zeros(DType::U8, [0, usize::MAX, 2]).is_err());
+        assert!(Tensor::scalar(1u8).reshape([2]).is_err());
+        assert!(Tensor::scalar(1u8).row(0).is_err());
+    }
+
+    #[test]
+    fn stack_adds_an_axis_and_names_who_differs() {
+        let [a, b] = [[1u8, 2], [3, 4]].map(|v| Tensor::from_vec(v.to_vec(), [2]).unwrap());
+        let both = Tensor::stack(&[a.clone(), b.clone()]).unwrap();
+        assert_eq!(both, Tensor::from_vec(vec![1u8, 2, 3, 4], [2, 2]).unwrap());
+        let error = Tensor::stack(&[a.clone(), b.reshape([1, 2]).unwrap()]).unwrap_err();
+        assert_eq!(error.to_string(), "shape mismatch: item 0 has shape [2], item 1 has shape [1, 2]");
+        let error = Tensor::stack(&[a.clone(), a, Tensor::list(vec![1i8, 2])]).unwrap_err();
+        assert_eq!(error.to_string(), "shape mismatch: item 0 has dtype u8, item 2 has dtype i8");
+        assert!(Tensor::stack(&[]).is_err());
+    }
+
+    #[test]
+    fn empty_axes_and_scalars() {
+        let none = Tensor::zeros(DType::F64, [0, 3]).unwrap().into_shared();
+        assert!(none.is_empty() && none.as_slice::<f64>().unwrap().is_empty());
+        let rows = Tensor::zeros(DType::F64, [3, 0]).unwrap();
+        assert_eq!(rows.row(2).unwrap().shape(), [0]);
+        assert_eq!(Tensor::from_bytes(Bytes::new(), DType::F64, [0]).unwrap().len(), 0);
+        assert_eq!(Tensor::stack(&[Tensor::scalar(1u8), Tensor::scalar(2u8)]).unwrap().shape(), [2]);
+    }
+
+    #[test]
+    fn writing_to_shared_numbers_leaves_the_others() {
+        let shared = Tensor::list(vec![1u8, 2]).into_shared();
+        let mut mine = shared.clone();
+        mine.as_mut_slice::<u8>().unwrap()[0] = 9;
+        assert_eq!(shared.as_slice::<u8>().unwrap(), [1, 2]);
+        assert_eq!(mine.as_slice::<u8>().unwrap(), [9, 2]);
+        assert!(mine.as_mut_slice::<i8>().is_err());
+    }
+
+    #[test]
+    fn debug_is_short() {
+        let tensor = Tensor::list((0..9u8).collect());
+        assert_eq!(format!("{tensor:?}"), "Tensor(u8 [9]: 0, 1, 2, 3, 4, 5, 6, 7, …)");
+    }
+}
