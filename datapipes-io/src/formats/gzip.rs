@@ -45,7 +45,10 @@ impl Pipe<File> for Gunzip {
                 }
                 let name = match file.name.strip_suffix(".gz") {
                     Some(name) => name.into(),
-                    None => file.name.strip_suffix(".tgz").map_or(file.name.clone(), |name| format!("{name}.tar").into()),
+                    None => file
+                        .name
+                        .strip_suffix(".tgz")
+                        .map_or(file.name.clone(), |name| format!("{name}.tar").into()),
                 };
                 Ok(File { name, data: inflate(&file.data, expansion, &context)? })
             }))
@@ -83,7 +86,7 @@ const FREE: u64 = 1 << 20;
 /// Deflate cannot do better.
 const DEFLATE_RATIO: u64 = 1032;
 /// After so many bytes, a dropped epoch is noticed.
-const STEP: usize = 1 << 20;
+const STEP: u64 = 4 << 20;
 
 pub(super) fn is_gzip(data: &[u8]) -> bool {
     data.starts_with(&[0x1f, 0x8b])
@@ -100,9 +103,7 @@ pub(super) fn inflate(data: &Bytes, expansion: Expansion, cx: &Context) -> Resul
         if cx.is_cancelled() {
             return Err(Error::new(ErrorKind::Io, "the epoch was dropped"));
         }
-        // A byte more than there is room for tells the end from a full buffer.
-        let spare = (out.capacity() - out.len()).max(STEP).min(STEP * 4) as u64;
-        match decoder.by_ref().take(spare).read_to_end(&mut out) {
+        match decoder.by_ref().take(STEP).read_to_end(&mut out) {
             Ok(0) => break,
             Ok(_) if out.len() as u64 > most => {
                 let message = format!(
@@ -118,7 +119,8 @@ pub(super) fn inflate(data: &Bytes, expansion: Expansion, cx: &Context) -> Resul
                     Io::OutOfMemory => return Err(too_large(out.len())),
                     _ => ErrorKind::Corrupt,
                 };
-                return Err(Error::new(kind, format!("gzip, after {} bytes of content", out.len())).with_source(error));
+                return Err(Error::new(kind, format!("gzip, after {} bytes of content", out.len()))
+                    .with_source(error));
             }
         }
     }

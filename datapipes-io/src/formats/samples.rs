@@ -64,7 +64,11 @@ impl Sample {
     /// # Errors
     /// `NotFound`, naming the fields that there are.
     pub fn get(&self, field: &str) -> Result<&Bytes> {
-        self.fields.iter().find(|(name, _)| **name == *field).map(|(_, data)| data).ok_or_else(|| self.lacks(field))
+        self.fields
+            .iter()
+            .find(|(name, _)| **name == *field)
+            .map(|(_, data)| data)
+            .ok_or_else(|| self.lacks(field))
     }
 
     /// Takes the content of a field out.
@@ -99,7 +103,8 @@ impl Sample {
     }
 
     fn wrong(&self, field: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
-        Error::new(ErrorKind::Corrupt, format!("field {field:?} of sample {:?}", self.key)).with_source(source)
+        Error::new(ErrorKind::Corrupt, format!("field {field:?} of sample {:?}", self.key))
+            .with_source(source)
     }
 
     fn lacks(&self, field: &str) -> Error {

@@ -27,6 +27,8 @@ pub(super) struct Entries {
     global: Extension,
     /// The member before, for errors.
     last: Option<Arc<str>>,
+    /// The archive ends in the padding of the member before.
+    cut: bool,
     done: bool,
 }
 
@@ -56,7 +58,7 @@ type Fault = (ErrorKind, String);
 
 impl Entries {
     pub(super) fn new(archive: Bytes) -> Self {
-        Entries { archive, at: 0, global: Extension::default(), last: None, done: false }
+        Entries { archive, at: 0, global: Extension::default(), last: None, cut: false, done: false }
     }
 
     fn left(&self) -> usize {
@@ -67,6 +69,9 @@ impl Entries {
         let mut extension = self.global.clone();
         loop {
             let header_at = self.at;
+            if self.cut {
+                return Err((ErrorKind::Truncated, "cut in the padding of a member".to_owned()));
+            }
             if self.left() == 0 && header_at > 0 && extension.count == 0 {
                 return Ok(None);
             }
@@ -100,7 +105,10 @@ impl Entries {
             }
             extension.count += 1;
             if extension.count > MAX_EXTENSIONS {
-                return Err((ErrorKind::Limit, format!("more than {MAX_EXTENSIONS} extension headers in a row")));
+                return Err((
+                    ErrorKind::Limit,
+                    format!("more than {MAX_EXTENSIONS} extension headers in a row"),
+                ));
             }
             if own_size > MAX_EXTENSION {
                 let message = format!("an extension header of {own_size} bytes; {MAX_EXTENSION} are allowed");
@@ -124,7 +132,12 @@ impl Entries {
     }
 
     /// A member whose header was read; `None` if it is not a regular file.
-    fn member(&mut self, block: &[u8; BLOCK], extension: &Extension, size: u64) -> Result<Option<Entry>, Fault> {
+    fn member(
+        &mut self,
+        block: &[u8; BLOCK],
+        extension: &Extension,
+        size: u64,
+    ) -> Result<Option<Entry>, Fault> {
         let name = extension.name(block)?;
         let kind = block[156];
         let sparse = kind == b'S' || extension.sparse;
@@ -140,6 +153,7 @@ impl Entries {
         let of = |name: &str| format!("member {name:?}");
         let data = self.take(size, &of(&name))?;
         // A cut in the padding comes to light at the next step, so that the member, which is whole, comes first.
+        self.cut = self.left() < padding(size);
         self.at = self.archive.len().min(self.at + padding(size));
         self.last = Some(name.clone());
         if sparse || kind == b'M' {
@@ -213,7 +227,10 @@ impl Extension {
         while !data.is_empty() {
             let digits = data.iter().position(|&byte| byte == b' ').ok_or_else(malformed)?;
             let len = decimal(&data[..digits]).ok_or_else(malformed)?;
-            let len = usize::try_from(len).ok().filter(|&len| digits < len && len <= data.len()).ok_or_else(malformed)?;
+            let len = usize::try_from(len)
+                .ok()
+                .filter(|&len| digits < len && len <= data.len())
+                .ok_or_else(malformed)?;
             let (record, rest) = data.split_at(len);
             let record = record[digits + 1..].strip_suffix(b"\n").ok_or_else(malformed)?;
             let equals = record.iter().position(|&byte| byte == b'=').ok_or_else(malformed)?;
@@ -269,9 +286,9 @@ fn number(field: &[u8]) -> Option<u64> {
         // Bit 6 is the sign.
         let (first, rest) = (u64::from(field[0] & 0x7f), &field[1..]);
         return match first & 0x40 {
-            0 => rest.iter().try_fold(first, |value, &byte| {
-                value.checked_mul(256).map(|value| value | u64::from(byte))
-            }),
+            0 => rest
+                .iter()
+                .try_fold(first, |value, &byte| value.checked_mul(256).map(|value| value | u64::from(byte))),
             _ => None,
         };
     }
@@ -337,7 +354,14 @@ mod tests {
         assert_eq!(read(b"9 path=a\n11 size=12\n").unwrap(), (Some(b"a".to_vec()), Some(12)));
         assert_eq!(read(b"9 path=a\n8 path=\n").unwrap(), (None, None));
         let bad: [&[u8]; 8] = [
-            b"9 path=a", b"10 path=a\n", b"8 path=a\n", b"x path=a\n", b"7 path\n", b"10 size=-1\n", b" \n", b"0 \n",
+            b"9 path=a",
+            b"11 path=a\n",
+            b"8 path=a\n",
+            b"x path=a\n",
+            b"7 path\n",
+            b"10 size=-1\n",
+            b" \n",
+            b"0 \n",
         ];
         for bad in bad {
             assert!(read(bad).is_err(), "{}", bad.escape_ascii());

@@ -356,7 +356,12 @@ fn sort(names: &mut [Name]) {
         common = first[..common].iter().zip(bytes).take_while(|(a, b)| a == b).count();
     }
     for name in &mut *names {
-        name.sort = name.bytes().skip(common).chain(std::iter::repeat(0)).take(8).fold(0, |n, b| n << 8 | u64::from(b));
+        name.sort = name
+            .bytes()
+            .skip(common)
+            .chain(std::iter::repeat(0))
+            .take(8)
+            .fold(0, |n, b| n << 8 | u64::from(b));
     }
     names.sort_unstable_by(|a, b| a.sort.cmp(&b.sort).then_with(|| a.bytes().cmp(b.bytes())));
 }

@@ -99,7 +99,11 @@ fn load(file: &FileRef, buffers: &Arc<Buffers>, cx: &Context) -> Result<File> {
 }
 
 /// The content, or what is wrong with the file itself.
-fn read(file: &FileRef, buffers: &Arc<Buffers>, cx: &Context) -> io::Result<Result<Bytes, (ErrorKind, String)>> {
+fn read(
+    file: &FileRef,
+    buffers: &Arc<Buffers>,
+    cx: &Context,
+) -> io::Result<Result<Bytes, (ErrorKind, String)>> {
     let handle = open(file)?;
     let before = handle.metadata()?;
     let size = before.len();
@@ -121,7 +125,11 @@ fn read(file: &FileRef, buffers: &Arc<Buffers>, cx: &Context) -> io::Result<Resu
     let after = handle.metadata()?;
     let whole = size == 0 || data.len() as u64 == size;
     if !whole || size != after.len() || before.modified()? != after.modified()? {
-        let what = format!("changed while it was read: {size} bytes at first, then {} of {}", data.len(), after.len());
+        let what = format!(
+            "changed while it was read: {size} bytes at first, then {} of {}",
+            data.len(),
+            after.len()
+        );
         return Ok(Err((ErrorKind::Corrupt, what)));
     }
     Ok(Ok(data))

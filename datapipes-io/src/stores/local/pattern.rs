@@ -30,7 +30,8 @@ impl Pattern {
         }
         let whole = glob(&parts.join("/")).map_err(|error| error.to_string())?;
 
-        let literal = parts.iter().take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\'])).count();
+        let literal =
+            parts.iter().take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\'])).count();
         let name = parts.last().filter(|_| literal == parts.len()).cloned();
         let start = parts.drain(..literal.min(parts.len().saturating_sub(1))).collect();
         let mut folders = Vec::new();
