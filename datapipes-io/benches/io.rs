@@ -1,0 +1,125 @@
+//! How fast files are listed, read and opened: `cargo bench -p datapipes-io`. Files are made in `TMPDIR`.
+
+use std::fs;
+use std::hint::black_box;
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use datapipes::{DataLoader, Graph};
+use datapipes_io::{File, list_files, prelude::*};
+
+/// The best of some runs, which is what the machine can do when nobody else uses it.
+fn best(mut run: impl FnMut()) -> Duration {
+    let time = |run: &mut dyn FnMut()| {
+        let begun = Instant::now();
+        run();
+        begun.elapsed()
+    };
+    (0..7).map(|_| time(&mut run)).min().expect("some runs")
+}
+
+/// One epoch of a loader, after one to warm up; how many items there were.
+fn epoch<T: Send + 'static>(graph: Graph<T>, workers: usize) -> (u64, Duration) {
+    let loader = DataLoader::builder(graph).workers(workers).build().expect("a graph that is right");
+    let run = || loader.epoch(0).blocking().map(|item| black_box(item.expect("no errors"))).count() as u64;
+    let items = run();
+    (items, best(|| drop(run())))
+}
+
+fn archive(members: usize, size: usize) -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    let data: Vec<u8> = (0..size).map(|n| n as u8).collect();
+    for n in 0..members {
+        for suffix in ["jpg", "cls"] {
+            let data = if suffix == "jpg" { &data[..] } else { b"7" };
+            let mut header = tar::Header::new_ustar();
+            header.set_size(data.len() as u64);
+            header.set_cksum();
+            archive.append_data(&mut header, format!("train/{n:06}.{suffix}"), data).expect("in memory");
+        }
+    }
+    archive.into_inner().expect("in memory")
+}
+
+fn rate(bytes: u64, time: Duration) -> String {
+    format!("{:.2} GB/s", bytes as f64 / time.as_secs_f64() / 1e9)
+}
+
+fn read(dir: &Path) {
+    let data = archive(260, 115_000);
+    for n in 0..20 {
+        fs::write(dir.join(format!("{n:02}.tar")), &data).expect("room for 600 MB");
+    }
+    let bytes = 20 * data.len() as u64;
+    let mut buffer = vec![1; data.len()];
+    let plain = best(|| {
+        for n in 0..20 {
+            let mut file = fs::File::open(dir.join(format!("{n:02}.tar"))).expect("made above");
+            file.read_exact(&mut buffer).expect("made above");
+        }
+    });
+    let fresh = best(|| {
+        for n in 0..20 {
+            black_box(fs::read(dir.join(format!("{n:02}.tar"))).expect("made above"));
+        }
+    });
+    println!("read 20 x {} MB: plain {}", data.len() / 1_000_000, rate(bytes, plain));
+    println!("  fs::read            {}", rate(bytes, fresh));
+    for workers in [0, 2] {
+        let (_, time) = epoch(list_files(dir, "*.tar").load_files(), workers);
+        println!("  load_files, {workers} workers {}", rate(bytes, time));
+        let (samples, time) = epoch(list_files(dir, "*.tar").load_files().untar_samples(), workers);
+        println!("  … untar_samples, {workers} workers {}, {samples} samples", rate(bytes, time));
+    }
+}
+
+fn members() {
+    for (count, size) in [(20_000, 100), (260, 115_000)] {
+        let data = archive(count, size);
+        let archives = vec![File::new("x.tar", data); 2_000_000 / (2 * count) / 10];
+        for workers in [0, 2] {
+            let graph = Graph::from_vec(archives.clone());
+            let (items, time) = epoch(graph.clone().untar(), workers);
+            println!(
+                "untar, members of {size} B, {workers} workers: {:.1} ns each",
+                time.as_nanos() as f64 / items as f64
+            );
+            for (name, graph) in [
+                ("untar, samples", graph.clone().untar().samples()),
+                ("untar_samples", graph.untar_samples()),
+            ] {
+                let (_, time) = epoch(graph, workers);
+                println!("  {name}: {:.1} ns a member", time.as_nanos() as f64 / items as f64);
+            }
+        }
+    }
+}
+
+fn list(dir: &Path) {
+    let many = dir.join("many");
+    fs::create_dir(&many).expect("a folder of one's own");
+    for n in 0..300_000u32 {
+        fs::write(many.join(format!("img_{:08}.jpg", n.wrapping_mul(2_654_435_761))), "")
+            .expect("room for names");
+    }
+    let begun = Instant::now();
+    let loader =
+        DataLoader::builder(list_files(&many, "*.jpg")).workers(2).build().expect("a graph that is right");
+    let mut epoch_of = loader.epoch(0).blocking();
+    epoch_of.next();
+    let first = begun.elapsed();
+    drop(epoch_of);
+    let plain = best(|| drop(fs::read_dir(&many).expect("made above").count()));
+    let (files, time) = epoch(list_files(&many, "*.jpg"), 2);
+    println!(
+        "list {files} files of one folder: first after {first:.1?}, all {time:.1?}, read_dir alone {plain:.1?}"
+    );
+}
+
+fn main() {
+    let dir = tempfile::tempdir().expect("a place for files");
+    read(dir.path());
+    members();
+    list(dir.path());
+}

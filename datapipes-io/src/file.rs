@@ -1,0 +1,118 @@
+//! What stores yield: a reference to a file, and a file.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// A file that was listed, or is known by name, and has not been read.
+///
+/// ```
+/// use datapipes_io::FileRef;
+/// assert_eq!(FileRef::new("train/a.tar").name(), "train/a.tar");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FileRef {
+    /// Where it is: below the root it was listed under, absolute if that was.
+    pub path: PathBuf,
+    /// How many bytes it has, where that was known without asking.
+    pub size: Option<u64>,
+    /// Where the name begins in the path.
+    name_at: usize,
+}
+
+impl FileRef {
+    /// A file by its path; the whole path is its name.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        FileRef { path: path.into(), size: None, name_at: 0 }
+    }
+
+    /// `relative` below `root`; an empty `relative` is the root itself, and called by its last part.
+    pub(crate) fn below(root: &Path, relative: &Path) -> Self {
+        let (path, name) = match relative.as_os_str().len() {
+            0 => (root.to_owned(), root.file_name().map_or(0, |name| name.len())),
+            len => (root.join(relative), len),
+        };
+        let name_at = path.as_os_str().len() - name;
+        FileRef { path, size: None, name_at }
+    }
+
+    /// Its name: the path relative to the root it was listed under.
+    ///
+    /// Bytes that are not UTF-8 are shown as `\xNN`, so that two files never share a name for that reason. The path
+    /// itself is kept as it is.
+    pub fn name(&self) -> Cow<'_, str> {
+        let bytes = self.path.as_os_str().as_encoded_bytes();
+        readable(bytes.get(self.name_at..).unwrap_or(bytes))
+    }
+}
+
+/// A file with its content: one of a store, or a member of an archive.
+///
+/// ```
+/// use datapipes_io::File;
+/// let file = File::new("a.txt", "some text");
+/// assert_eq!((&*file.name, &file.data[..4]), ("a.txt", &b"some"[..]));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct File {
+    /// Its name: relative to the root it was listed under, or as it stands in the archive. Bytes that are not UTF-8
+    /// are shown as `\xNN`.
+    pub name: Arc<str>,
+    /// Its content. A member's is a slice of its archive's, and keeps that in memory.
+    pub data: Bytes,
+}
+
+impl File {
+    /// A file from a name and its content.
+    pub fn new(name: impl Into<Arc<str>>, data: impl Into<Bytes>) -> Self {
+        File { name: name.into(), data: data.into() }
+    }
+
+    /// How many bytes it holds.
+    pub(crate) fn weight(&self) -> usize {
+        self.data.len() + self.name.len() + size_of::<Self>()
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "File({:?}, {} bytes)", self.name, self.data.len())
+    }
+}
+
+/// Text of bytes that should be UTF-8, with escapes for those that are not.
+pub(crate) fn readable(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.into();
+    }
+    let mut text = String::with_capacity(bytes.len() + 8);
+    for chunk in bytes.utf8_chunks() {
+        text += chunk.valid();
+        for byte in chunk.invalid() {
+            text += &format!("\\x{byte:02x}");
+        }
+    }
+    text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_81_names_that_are_not_utf8_stay_apart() {
+        assert_eq!(readable(b"a\xffb"), "a\\xffb");
+        assert_ne!(readable(b"a\xff"), readable(b"a\xfe"));
+        assert_eq!(readable("ü".as_bytes()), "ü");
+    }
+
+    #[test]
+    fn a_name_is_relative_to_the_root() {
+        assert_eq!(FileRef::below(Path::new("/data"), Path::new("a/b.jpg")).name(), "a/b.jpg");
+        assert_eq!(FileRef::below(Path::new("/data/"), Path::new("b.jpg")).name(), "b.jpg");
+        assert_eq!(FileRef::below(Path::new("/data/c.jpg"), Path::new("")).name(), "c.jpg");
+    }
+}

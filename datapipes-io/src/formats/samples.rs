@@ -1,0 +1,394 @@
+//! Groups files into samples, by WebDataset's rules.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Children, Context, Error, ErrorKind, Facts, Item, Items, Origin, Pipe, Result};
+use futures::StreamExt;
+
+use crate::File;
+
+/// The files that belong together: a key, and by suffix the content of each.
+///
+/// ```
+/// use datapipes_io::Sample;
+/// let mut sample = Sample::new("train/17").with("jpg", vec![0xff, 0xd8]).with("cls", "3\n");
+/// assert_eq!(sample.parse::<u32>("cls")?, 3);
+/// assert_eq!(sample.take("jpg")?.len(), 2);
+/// let error = sample.get("jpg").unwrap_err();
+/// assert_eq!(error.to_string(), r#"not found: sample "train/17" has no field "jpg", but "cls""#);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Sample {
+    key: Arc<str>,
+    fields: Vec<(Arc<str>, Bytes)>,
+}
+
+impl Sample {
+    /// A sample without fields.
+    pub fn new(key: impl Into<Arc<str>>) -> Self {
+        Sample { key: key.into(), fields: Vec::new() }
+    }
+
+    /// With a field more, or another content of one that is there.
+    pub fn with(mut self, field: impl Into<Arc<str>>, data: impl Into<Bytes>) -> Self {
+        let (field, data) = (field.into(), data.into());
+        match self.fields.iter_mut().find(|(name, _)| *name == field) {
+            Some((_, old)) => *old = data,
+            None => self.fields.push((field, data)),
+        }
+        self
+    }
+
+    /// What its files have in common: folder and name up to the first dot.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The fields in the order of the archive.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&str, &Bytes)> {
+        self.fields.iter().map(|(name, data)| (&**name, data))
+    }
+
+    /// Whether it has a field.
+    pub fn has(&self, field: &str) -> bool {
+        self.fields.iter().any(|(name, _)| **name == *field)
+    }
+
+    /// The content of a field.
+    ///
+    /// # Errors
+    /// `NotFound`, naming the fields that there are.
+    pub fn get(&self, field: &str) -> Result<&Bytes> {
+        self.fields
+            .iter()
+            .find(|(name, _)| **name == *field)
+            .map(|(_, data)| data)
+            .ok_or_else(|| self.lacks(field))
+    }
+
+    /// Takes the content of a field out.
+    ///
+    /// # Errors
+    /// `NotFound`, naming the fields that there are.
+    pub fn take(&mut self, field: &str) -> Result<Bytes> {
+        match self.fields.iter().position(|(name, _)| **name == *field) {
+            Some(place) => Ok(self.fields.remove(place).1),
+            None => Err(self.lacks(field)),
+        }
+    }
+
+    /// A field as text. A byte order mark is left out.
+    ///
+    /// # Errors
+    /// `NotFound` as [`get`](Sample::get); `Corrupt` if it is not UTF-8, with the place.
+    pub fn text(&self, field: &str) -> Result<&str> {
+        let text = std::str::from_utf8(self.get(field)?).map_err(|error| self.wrong(field, error))?;
+        Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
+    }
+
+    /// A field as a value that has a text form, such as the number of a class. White space around it is left out.
+    ///
+    /// # Errors
+    /// As [`text`](Sample::text); `Corrupt` if the text is not such a value.
+    pub fn parse<T>(&self, field: &str) -> Result<T>
+    where
+        T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
+    {
+        self.text(field)?.trim().parse().map_err(|error: T::Err| self.wrong(field, error))
+    }
+
+    fn wrong(&self, field: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+        Error::new(ErrorKind::Corrupt, format!("field {field:?} of sample {:?}", self.key))
+            .with_source(source)
+    }
+
+    fn lacks(&self, field: &str) -> Error {
+        let there = match &self.fields[..] {
+            [] => "none".to_owned(),
+            fields => names(fields),
+        };
+        let message = format!("sample {:?} has no field {field:?}, but {there}", self.key);
+        Error::new(ErrorKind::NotFound, message)
+    }
+}
+
+fn names(fields: &[(Arc<str>, Bytes)]) -> String {
+    fields.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Debug for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sample({:?}", self.key)?;
+        self.fields.iter().try_for_each(|(name, data)| write!(f, ", {name}: {} bytes", data.len()))?;
+        f.write_str(")")
+    }
+}
+
+/// Groups consecutive files into samples; see [`FileGraph::samples`](crate::FileGraph::samples).
+///
+/// The rules are WebDataset's, so that shards written for it load here as they do there:
+///
+/// - The key is the folder and the name up to the first dot of its last part, the field what follows that dot:
+///   `a/b.seg.png` is field `seg.png` of sample `a/b`. Fields are in lower case, keys keep theirs. A file without a
+///   dot is left out, and so is one whose name begins with a dot unless it is in a folder, which then is its key.
+/// - Left out are names that begin with a part such as `__meta__`.
+/// - Only neighbours belong together: a key that comes again later is another sample. A sample never spans two
+///   archives.
+/// - Two files for one field are an error, as is a field named `__key__` or `__url__`; the sample keeps the first.
+/// - A sample with a field `__bad__` that is not empty is left out.
+///
+/// One thing is stricter: a sample of which a member could not be read, because the member was refused or the archive
+/// ends there with an error, is left out as well. All that is left out is counted as dropped, in files or in samples.
+///
+/// A sample's [origin](datapipes::Origin) is that of its first member, named by the key.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    only: Option<Arc<[String]>>,
+    keep_case: bool,
+}
+
+impl Samples {
+    /// With all fields, in lower case.
+    pub fn new() -> Self {
+        Samples::default()
+    }
+
+    /// Keeps these fields only. A sample that has none of them still comes out, without fields.
+    pub fn only<S: Into<String>>(self, fields: impl IntoIterator<Item = S>) -> Self {
+        Samples { only: Some(fields.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    /// Leaves the case of fields as it is.
+    pub fn keep_case(self) -> Self {
+        Samples { keep_case: true, ..self }
+    }
+}
+
+impl Pipe<File> for Samples {
+    type Out = Sample;
+
+    fn apply(&self, mut input: Items<File>, cx: &Context) -> Items<Sample> {
+        let mut grouper = Grouper::new(self.clone(), cx.clone());
+        Items::generate(async move |out| {
+            let mut ready = Vec::new();
+            while let Some(item) = input.next().await {
+                match item {
+                    Ok(file) => grouper.add(file, &mut ready),
+                    Err(error) => grouper.pass(error, &mut ready),
+                }
+                for item in ready.drain(..) {
+                    out.emit(item).await;
+                }
+            }
+            grouper.close(&mut ready);
+            for item in ready.drain(..) {
+                out.emit(item).await;
+            }
+        })
+    }
+    fn facts(&self) -> Facts {
+        let mut settings = Vec::from_iter(self.only.as_ref().map(|only| format!("only {}", only.join(", "))));
+        settings.extend(self.keep_case.then(|| "keep_case".to_owned()));
+        Facts::default().with_buffered(1).with_settings(settings.join(", "))
+    }
+    fn weigh(&self, sample: &Sample) -> usize {
+        let fields = sample.fields.iter().map(|(_, data)| data.len() + size_of::<(Arc<str>, Bytes)>());
+        size_of::<Sample>() + sample.key.len() + fields.sum::<usize>()
+    }
+}
+
+/// Most names of fields that are remembered, so that samples share them.
+const REMEMBERED: usize = 32;
+
+struct Grouper {
+    settings: Samples,
+    cx: Context,
+    /// The archive, and what makes origins below it.
+    parent: Option<(Origin, Children)>,
+    open: Option<Open>,
+    suffixes: Vec<Arc<str>>,
+}
+
+/// The sample that is being put together.
+struct Open {
+    sample: Sample,
+    origin: Origin,
+    /// One of its members failed.
+    broken: bool,
+}
+
+type Ready = Vec<Result<Item<Sample>>>;
+
+impl Grouper {
+    fn new(settings: Samples, cx: Context) -> Self {
+        Grouper { settings, cx, parent: None, open: None, suffixes: Vec::new() }
+    }
+
+    fn add(&mut self, item: Item<File>, ready: &mut Ready) {
+        let (File { name, data }, origin) = item.into_parts();
+        self.enter(origin.parent(), ready);
+        let split = if is_meta(&name) { None } else { split(&name) };
+        let Some((key, suffix)) = split else { return self.cx.count_dropped(1) };
+        let suffix = if self.settings.keep_case { Cow::Borrowed(suffix) } else { lower(suffix) };
+        let suffix = self.remember(&suffix);
+        let wanted = self.settings.only.as_ref().is_none_or(|only| only.iter().any(|name| **name == *suffix));
+        let fields = &mut self.open(key, &origin, ready).sample.fields;
+        if matches!(&*suffix, "__key__" | "__url__") || fields.iter().any(|(name, _)| *name == suffix) {
+            let there = match &fields[..] {
+                [] => "no field yet".to_owned(),
+                fields => format!("{} already", names(fields)),
+            };
+            let message = format!("{name:?} is a second {suffix:?} of its sample, which has {there}");
+            ready.push(Err(Error::new(ErrorKind::Corrupt, message).of(&origin)));
+        } else if wanted {
+            fields.push((suffix, data));
+        } else {
+            self.cx.count_dropped(1);
+        }
+    }
+
+    /// Passes an error on, and sees to it that no sample is given that lacks what failed.
+    fn pass(&mut self, error: Error, ready: &mut Ready) {
+        let here = self.parent.as_ref().map(|(parent, _)| parent);
+        match error.item() {
+            Some(archive) if Some(archive) == here => {
+                if let Some(open) = &mut self.open {
+                    open.broken = true;
+                }
+                self.close(ready);
+            }
+            Some(member) if member.parent().is_some() => {
+                let member = member.clone();
+                self.enter(member.parent(), ready);
+                if let Some((key, _)) = member.name().and_then(split) {
+                    self.open(key, &member, ready).broken = true;
+                }
+            }
+            _ => self.close(ready),
+        }
+        ready.push(Err(error));
+    }
+
+    /// Ends the sample of another archive.
+    fn enter(&mut self, parent: Option<&Origin>, ready: &mut Ready) {
+        if parent != self.parent.as_ref().map(|(parent, _)| parent) {
+            self.close(ready);
+            self.parent = parent.map(|parent| (parent.clone(), parent.children()));
+        }
+    }
+
+    /// The sample of this key: the one at hand, or a new one.
+    fn open(&mut self, key: &str, origin: &Origin, ready: &mut Ready) -> &mut Open {
+        if self.open.as_ref().is_none_or(|open| *open.sample.key != *key) {
+            self.close(ready);
+            let origin = match &self.parent {
+                Some((_, children)) => children.at(origin.index()),
+                None => origin.clone(),
+            };
+            let sample = Sample { key: key.into(), fields: Vec::with_capacity(2) };
+            self.open = Some(Open { origin: origin.named(key), sample, broken: false });
+        }
+        self.open.as_mut().expect("opened above")
+    }
+
+    /// Ends the sample at hand.
+    fn close(&mut self, ready: &mut Ready) {
+        let Some(Open { sample, origin, broken }) = self.open.take() else { return };
+        let bad = sample.fields.iter().any(|(name, data)| &**name == "__bad__" && !data.is_empty());
+        if broken || bad {
+            self.cx.count_dropped(1);
+        } else {
+            ready.push(Ok(Item::new(sample, origin)));
+        }
+    }
+
+    fn remember(&mut self, suffix: &str) -> Arc<str> {
+        if let Some(known) = self.suffixes.iter().find(|known| ***known == *suffix) {
+            return known.clone();
+        }
+        let suffix: Arc<str> = suffix.into();
+        if self.suffixes.len() < REMEMBERED {
+            self.suffixes.push(suffix.clone());
+        }
+        suffix
+    }
+}
+
+fn lower(text: &str) -> Cow<'_, str> {
+    match text.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
+        true => text.to_lowercase().into(),
+        false => text.into(),
+    }
+}
+
+/// Whether a name is one that WebDataset leaves out: at the top `__name__`, and whatever matches
+/// `__[^/]*__($|/)` at its start. As in Python, `$` is also true before a line feed at the end.
+fn is_meta(name: &str) -> bool {
+    if !name.starts_with("__") {
+        return false;
+    }
+    match name.split_once('/') {
+        Some((first, _)) => first.len() >= 4 && first.ends_with("__"),
+        None => {
+            let line = name.strip_suffix('\n').unwrap_or(name);
+            name.ends_with("__") || line.len() >= 4 && line.ends_with("__")
+        }
+    }
+}
+
+/// Key and suffix, by `^((?:.*/|)[^.]+)[.]([^/]*)$`. As in Python, `.` is not a line feed.
+fn split(name: &str) -> Option<(&str, &str)> {
+    let base = name.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = base + name[base..].find('.')?;
+    let key = &name[..dot];
+    // `.*/` takes all up to a slash of the first line, and leaves something to `[^.]+`.
+    let line = key.split('\n').next().unwrap_or(key).as_bytes();
+    let line = &line[..line.len().min(dot.saturating_sub(1))];
+    let rest = line.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let rest = &key.as_bytes()[rest..];
+    (!rest.is_empty() && !rest.contains(&b'.')).then(|| (key, &name[dot + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_95_names_are_split_as_in_the_reference_table() {
+        assert_eq!(split("a/b.seg.png"), Some(("a/b", "seg.png")));
+        assert_eq!(split("./x.jpg"), Some(("./x", "jpg")));
+        assert_eq!(split("a.b/c"), None);
+        assert_eq!(split("a/.b.jpg"), Some(("a/", "b.jpg")));
+        assert_eq!(split(".b.jpg"), None);
+        assert_eq!(split("a/b."), Some(("a/b", "")));
+        assert_eq!(split("x.__key__"), Some(("x", "__key__")));
+        assert_eq!(split(""), None);
+    }
+
+    #[test]
+    fn row_95_names_are_skipped_as_in_the_reference_table() {
+        assert!(!is_meta("__x__.json"));
+        assert!(is_meta("__x__"));
+        assert!(is_meta("__x__/y.json"));
+        assert!(!is_meta("d/__x__/y.json"));
+    }
+
+    /// The table is made by `tests/data/make.py` with the regular expressions themselves.
+    #[test]
+    fn row_95_names_are_read_as_by_the_reference_expressions() {
+        let table = include_str!("../../tests/data/names.tsv");
+        assert!(table.lines().count() > 200);
+        for line in table.lines() {
+            let fields: Vec<String> = line.split('\t').map(|field| field.replace("\\n", "\n")).collect();
+            let [name, meta, key, suffix] = &fields[..] else { panic!("{line:?}") };
+            assert_eq!(is_meta(name), meta == "skip", "{name:?}");
+            let expected = (key != "-").then_some((&**key, &**suffix));
+            assert_eq!(split(name), expected, "{name:?}");
+        }
+    }
+}

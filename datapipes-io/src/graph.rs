@@ -1,0 +1,146 @@
+//! The methods that add this crate's pipes to a graph.
+
+use datapipes::Graph;
+
+use crate::{File, FileRef, Gunzip, LoadFiles, Sample, Samples, Untar, UntarSamples};
+
+/// What can follow a list of files.
+pub trait FileRefGraph: Sized {
+    /// Reads each file whole, many at a time, in order.
+    ///
+    /// A file that cannot be read is an error in its place, and the next ones follow. Buffers of large files are
+    /// used again once nothing refers to what was read into them; see [`LoadFiles`].
+    ///
+    /// # Errors
+    /// `NotFound` and `Denied` name the path. `Unsupported` is what is no regular file (a folder named `x.jpg`, a
+    /// pipe); `Corrupt` a file that changed while it was read; `Limit` one that memory cannot hold.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// use datapipes_io::{FileRef, prelude::*};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("a.txt");
+    /// std::fs::write(&path, "hello")?;
+    /// let files = Graph::from_vec(vec![FileRef::new(&path)]).load_files();
+    /// assert_eq!(files.collect()?[0].data, "hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn load_files(self) -> Graph<File>;
+}
+
+impl FileRefGraph for Graph<FileRef> {
+    fn load_files(self) -> Graph<File> {
+        self.pipe(LoadFiles::new())
+    }
+}
+
+/// What can follow files with their content.
+pub trait FileGraph: Sized {
+    /// Opens each tar archive, also a gzipped one, and yields its regular files in order.
+    ///
+    /// Members are slices of the archive: nothing is copied, and a member keeps its archive in memory. They stream
+    /// out one by one. Where a format allows no quiet end there is none; see [`Untar`] for the rules.
+    ///
+    /// # Errors
+    /// An archive that is damaged or cut yields the members before the damage, then one error, and the next archive
+    /// follows. A sparse member is `Unsupported` in its place.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// use datapipes_io::{File, prelude::*};
+    ///
+    /// let mut archive = tar::Builder::new(Vec::new());
+    /// let mut header = tar::Header::new_gnu();
+    /// header.set_size(5);
+    /// header.set_cksum();
+    /// archive.append_data(&mut header, "a.txt", &b"hello"[..])?;
+    ///
+    /// let files = Graph::from_vec(vec![File::new("x.tar", archive.into_inner()?)]).untar().collect()?;
+    /// assert_eq!(files, [File::new("a.txt", "hello")]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn untar(self) -> Graph<File>;
+
+    /// Inflates each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before [`untar`](FileGraph::untar).
+    ///
+    /// # Errors
+    /// A file that is not gzip, is damaged or cut, or has more behind its end, is an error in its place.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::Write;
+    /// use datapipes::Graph;
+    /// use datapipes_io::{File, prelude::*};
+    ///
+    /// let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    /// gzip.write_all(b"hello")?;
+    /// let files = Graph::from_vec(vec![File::new("a.txt.gz", gzip.finish()?)]).gunzip();
+    /// assert_eq!(files.collect()?, [File::new("a.txt", "hello")]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn gunzip(self) -> Graph<File>;
+
+    /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are sample `a/1` with the
+    /// fields `jpg` and `cls`.
+    ///
+    /// A sample never spans two archives. It works over plain files too, whose names then tell. This step sees the
+    /// stream as a whole and runs in one place; [`untar_samples`](FileGraph::untar_samples) spreads over archives.
+    /// Holds one sample. See [`Samples`] for the rules.
+    ///
+    /// # Errors
+    /// A second file for the same field of a sample is `Corrupt`, in its place; the sample keeps the first.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// use datapipes_io::{File, prelude::*};
+    ///
+    /// let files = ["a.jpg", "a.cls", "b.jpg"].map(|name| File::new(name, "7"));
+    /// let samples = Graph::from_vec(files.to_vec()).samples().collect()?;
+    /// assert_eq!((samples.len(), samples[0].key()), (2, "a"));
+    /// assert_eq!(samples[0].parse::<u32>("cls")?, 7);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn samples(self) -> Graph<Sample>;
+
+    /// [`untar`](FileGraph::untar) and [`samples`](FileGraph::samples) in one step, which spreads over the archives.
+    ///
+    /// # Errors
+    /// As the two.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// use datapipes_io::{File, prelude::*};
+    ///
+    /// let mut archive = tar::Builder::new(Vec::new());
+    /// for name in ["a.jpg", "a.cls", "b.jpg"] {
+    ///     let mut header = tar::Header::new_ustar();
+    ///     header.set_size(1);
+    ///     header.set_cksum();
+    ///     archive.append_data(&mut header, name, &b"7"[..])?;
+    /// }
+    /// let archives = Graph::from_vec(vec![File::new("x.tar", archive.into_inner()?)]);
+    /// let keys = archives.untar_samples().map(|sample| sample.key().to_owned());
+    /// assert_eq!(keys.collect()?, ["a", "b"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn untar_samples(self) -> Graph<Sample>;
+}
+
+impl FileGraph for Graph<File> {
+    fn untar(self) -> Graph<File> {
+        self.pipe(Untar::new())
+    }
+    fn gunzip(self) -> Graph<File> {
+        self.pipe(Gunzip::new())
+    }
+    fn samples(self) -> Graph<Sample> {
+        self.pipe(Samples::new())
+    }
+    fn untar_samples(self) -> Graph<Sample> {
+        self.pipe(UntarSamples::new())
+    }
+}

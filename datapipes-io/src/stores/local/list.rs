@@ -1,0 +1,384 @@
+//! Lists files that match a pattern.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::fs::{self, FileType};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datapipes::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, Source};
+
+use super::pattern::Pattern;
+use super::{failed, retried};
+use crate::FileRef;
+
+/// The files below `root` that match `pattern`, sorted by the bytes of their relative paths.
+///
+/// In a pattern `*` is any part of a name, `?` one character, `[ab]` one of some, `{a,b}` one of several words, and
+/// `**` any number of folders. Hidden files are matched like others, and case counts. If `root` is a file, the
+/// pattern is matched against its name.
+///
+/// The listing streams: folders are read one at a time and only if they can hold a match, so a tree of any size
+/// starts at once, and what is held is the names in the folders on the way down. It is not a snapshot: files that
+/// come or go meanwhile may be seen or not. Links are followed, also out of the root; one that leads back to a folder
+/// it is in is not entered again. Pipes, sockets and devices are left out. Sizes are not asked for.
+///
+/// # Errors
+/// A pattern that cannot be read is found when the loader is built. `NotFound` if there is no such root, if nothing
+/// matches (unless [allowed](ListFiles::allow_empty)), and for a link that leads nowhere; `Denied` for a folder that
+/// may not be read. The listing goes on behind an error where it can.
+///
+/// # Examples
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let root = dir.path();
+/// std::fs::create_dir(root.join("train"))?;
+/// for name in ["train/b.tar", "train/a.tar", "train/notes.txt"] {
+///     std::fs::write(root.join(name), "")?;
+/// }
+/// let files = datapipes_io::list_files(root, "**/*.tar").map(|file| file.name().into_owned());
+/// assert_eq!(files.collect()?, ["train/a.tar", "train/b.tar"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn list_files(root: impl AsRef<Path>, pattern: &str) -> Graph<FileRef> {
+    Graph::source(ListFiles::new(root, pattern))
+}
+
+/// Lists files that match a pattern; see [`list_files`].
+#[derive(Clone, Debug)]
+pub struct ListFiles {
+    root: PathBuf,
+    text: String,
+    pattern: Result<Arc<Pattern>, String>,
+    allow_empty: bool,
+}
+
+impl ListFiles {
+    /// The files below `root` that match `pattern`.
+    pub fn new(root: impl AsRef<Path>, pattern: &str) -> Self {
+        let root = match root.as_ref() {
+            root if root.as_os_str().is_empty() => Path::new("."),
+            root => root,
+        };
+        let parsed = Pattern::parse(pattern).map(Arc::new);
+        ListFiles { root: root.to_owned(), text: pattern.to_owned(), pattern: parsed, allow_empty: false }
+    }
+
+    /// Lets it be no error if nothing matches.
+    pub fn allow_empty(self) -> Self {
+        ListFiles { allow_empty: true, ..self }
+    }
+}
+
+/// Most files found in one step off this thread; the first steps are shorter.
+const MAX_STEP: usize = 1024;
+/// Longest that a file waits for others to be found with it, by the folder.
+const MAX_WAIT: Duration = Duration::from_millis(20);
+
+impl Source for ListFiles {
+    type Out = FileRef;
+
+    fn open(&self, cx: &Context) -> Items<FileRef> {
+        let pattern = match &self.pattern {
+            Ok(pattern) => pattern.clone(),
+            Err(problem) => return Items::fail(Error::new(ErrorKind::Config, problem.clone())),
+        };
+        let mut walk = Walk::new(self.root.clone(), pattern, cx.clone());
+        let nothing = format!("no file matches {:?} under {:?}", self.text, self.root);
+        let (cx, allow_empty) = (cx.clone(), self.allow_empty);
+        Items::generate(async move |out| {
+            let mut step = 16;
+            let mut index = 0;
+            loop {
+                let walked = cx.blocking(move || {
+                    let found = walk.step(step);
+                    (walk, found)
+                });
+                let found;
+                (walk, found) = match walked.await {
+                    Ok(walked) => walked,
+                    Err(error) => return out.emit(Err(error)).await,
+                };
+                if found.is_empty() {
+                    break;
+                }
+                for found in found {
+                    let origin = cx.origin(index);
+                    index += 1;
+                    out.emit(match found {
+                        Ok(file) => {
+                            let origin = origin.named(&file.name());
+                            Ok(Item::new(file, origin))
+                        }
+                        Err(error) => Err(error.of(&origin)),
+                    })
+                    .await;
+                }
+                step = (step * 4).min(MAX_STEP);
+            }
+            if index == 0 && !allow_empty && !cx.is_cancelled() {
+                out.emit(Err(Error::new(ErrorKind::NotFound, nothing))).await;
+            }
+        })
+    }
+    fn facts(&self) -> Facts {
+        let problem = self.pattern.as_ref().err().map(String::as_str);
+        let settings = self.root.join(&self.text);
+        Facts::any_order().with_settings(settings.display()).with_problem(problem)
+    }
+    fn weigh(&self, file: &FileRef) -> usize {
+        size_of::<FileRef>() + file.path.as_os_str().len()
+    }
+}
+
+/// Goes down a tree of folders in the order of their paths' bytes.
+struct Walk {
+    root: PathBuf,
+    pattern: Arc<Pattern>,
+    cx: Context,
+    begun: bool,
+    /// The folders on the way down, the deepest last.
+    folders: Vec<Folder>,
+    /// The path of the deepest folder, relative to the root.
+    path: PathBuf,
+}
+
+struct Folder {
+    id: Identity,
+    /// Errors of reading it come first.
+    error: Option<Error>,
+    entries: VecDeque<Name>,
+}
+
+type Found = Vec<Result<FileRef>>;
+
+impl Walk {
+    fn new(root: PathBuf, pattern: Arc<Pattern>, cx: Context) -> Self {
+        Walk { root, pattern, cx, begun: false, folders: Vec::new(), path: PathBuf::new() }
+    }
+
+    /// The next `most` files or a few more; none at the end.
+    fn step(&mut self, most: usize) -> Found {
+        let mut found = Vec::new();
+        if !std::mem::replace(&mut self.begun, true) {
+            self.begin(&mut found);
+        }
+        let begun = Instant::now();
+        while found.len() < most && !self.cx.is_cancelled() {
+            let Some(folder) = self.folders.last_mut() else { break };
+            if let Some(error) = folder.error.take() {
+                found.push(Err(error));
+            }
+            let Some(entry) = folder.entries.pop_front() else {
+                self.folders.pop();
+                self.path.pop();
+                // Where matches are rare, they do not wait for each other.
+                if !found.is_empty() && begun.elapsed() > MAX_WAIT {
+                    break;
+                }
+                continue;
+            };
+            match entry.kind {
+                Kind::File | Kind::Broken => {
+                    self.path.push(&*entry.name);
+                    if self.pattern.accepts(&self.path) {
+                        found.push(self.file(entry.kind));
+                    }
+                    self.path.pop();
+                }
+                Kind::Folder => {
+                    if self.pattern.enters(Path::new(&entry.name), self.folders.len() - 1) {
+                        self.path.push(&*entry.name);
+                        self.enter(&mut found);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    fn begin(&mut self, found: &mut Found) {
+        match retried(&self.cx, || fs::metadata(&self.root)) {
+            Err(error) => found.push(Err(failed(&self.root, error))),
+            Ok(root) if root.is_dir() => {
+                self.path = self.pattern.start.clone();
+                // Nothing can match below a folder that is not there.
+                match retried(&self.cx, || fs::metadata(self.root.join(&self.path))) {
+                    Err(error) if is_absent(&error) => {}
+                    Err(error) => found.push(Err(failed(&self.root.join(&self.path), error))),
+                    Ok(start) if start.is_dir() => self.enter(found),
+                    Ok(_) => {}
+                }
+            }
+            Ok(root) if root.is_file() => {
+                let name = self.root.file_name().map(Path::new);
+                if name.is_some_and(|name| self.pattern.accepts(name)) {
+                    found.push(Ok(FileRef::below(&self.root, Path::new(""))));
+                }
+            }
+            Ok(_) => {
+                let message = format!("{:?} is neither a folder nor a file", self.root);
+                found.push(Err(Error::new(ErrorKind::Unsupported, message)));
+            }
+        }
+    }
+
+    /// The file at `path`, or why it is not there.
+    fn file(&self, kind: Kind) -> Result<FileRef> {
+        let file = FileRef::below(&self.root, &self.path);
+        match kind {
+            Kind::Broken => match fs::metadata(&file.path) {
+                Err(error) => Err(failed(&file.path, error)),
+                Ok(_) => Ok(file),
+            },
+            _ => Ok(file),
+        }
+    }
+
+    /// Reads the folder at `path`, and makes it the deepest.
+    fn enter(&mut self, found: &mut Found) {
+        let path = match self.path.as_os_str().len() {
+            0 => self.root.clone(),
+            _ => self.root.join(&self.path),
+        };
+        let folder = match Identity::of(&path) {
+            // A link led back to a folder that is being read.
+            Ok(id) if self.folders.iter().any(|folder| folder.id == id) => None,
+            Ok(id) => match self.read(&path) {
+                Ok((entries, error)) => {
+                    let error = error.map(|error| failed(&path, error));
+                    Some(Folder { id, error, entries })
+                }
+                Err(error) => {
+                    found.push(Err(failed(&path, error)));
+                    None
+                }
+            },
+            Err(error) => {
+                found.push(Err(failed(&path, error)));
+                None
+            }
+        };
+        match folder {
+            Some(folder) => self.folders.push(folder),
+            None => {
+                self.path.pop();
+            }
+        }
+    }
+
+    /// The entries of a folder, sorted, and the error that reading it ended with.
+    fn read(&self, path: &Path) -> io::Result<(VecDeque<Name>, Option<io::Error>)> {
+        if let Some(name) = &self.pattern.name {
+            // There is one name to look for, whatever else is there.
+            return Ok((VecDeque::from_iter(literal(path, name)), None));
+        }
+        let mut names = Vec::new();
+        let mut failure = None;
+        for entry in retried(&self.cx, || fs::read_dir(path))? {
+            match entry.and_then(|entry| Ok((entry.file_type()?, entry))) {
+                Ok((kind, entry)) => {
+                    let name = entry.file_name().into_boxed_os_str();
+                    names.extend(Kind::of(kind, || entry.path()).map(|kind| Name { sort: 0, name, kind }));
+                }
+                Err(error) if is_absent(&error) => {}
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+            if names.len() % 1024 == 0 && self.cx.is_cancelled() {
+                break;
+            }
+        }
+        sort(&mut names);
+        Ok((names.into(), failure))
+    }
+}
+
+fn literal(folder: &Path, name: &str) -> Option<Name> {
+    let path = folder.join(name);
+    let kind = Kind::of(fs::symlink_metadata(&path).ok()?.file_type(), || path)?;
+    Some(Name { sort: 0, name: OsStr::new(name).into(), kind })
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+struct Name {
+    /// Eight bytes of the name behind what all names of the folder begin with.
+    sort: u64,
+    name: Box<OsStr>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    File,
+    Folder,
+    /// A link that leads nowhere.
+    Broken,
+}
+
+impl Kind {
+    /// `None` for what is not listed. Only links need another look.
+    fn of(kind: FileType, path: impl FnOnce() -> PathBuf) -> Option<Kind> {
+        let plain = |kind: FileType| match () {
+            _ if kind.is_file() => Some(Kind::File),
+            _ if kind.is_dir() => Some(Kind::Folder),
+            _ => None,
+        };
+        if !kind.is_symlink() {
+            return plain(kind);
+        }
+        fs::metadata(path()).map_or(Some(Kind::Broken), |target| plain(target.file_type()))
+    }
+}
+
+impl Name {
+    /// Its bytes, as they stand in a path: those of a folder end in a slash.
+    fn bytes(&self) -> impl Iterator<Item = u8> {
+        let slash = (self.kind == Kind::Folder).then_some(b'/');
+        self.name.as_encoded_bytes().iter().copied().chain(slash)
+    }
+}
+
+/// Sorts by bytes. Most comparisons are of one number.
+fn sort(names: &mut [Name]) {
+    let Some((first, rest)) = names.split_first() else { return };
+    let first = first.name.as_encoded_bytes();
+    let mut common = first.len();
+    for name in rest {
+        let bytes = name.name.as_encoded_bytes();
+        common = first[..common].iter().zip(bytes).take_while(|(a, b)| a == b).count();
+    }
+    for name in &mut *names {
+        name.sort = name
+            .bytes()
+            .skip(common)
+            .chain(std::iter::repeat(0))
+            .take(8)
+            .fold(0, |n, b| n << 8 | u64::from(b));
+    }
+    names.sort_unstable_by(|a, b| a.sort.cmp(&b.sort).then_with(|| a.bytes().cmp(b.bytes())));
+}
+
+/// What tells a folder from all others.
+#[derive(PartialEq)]
+struct Identity(#[cfg(unix)] (u64, u64), #[cfg(not(unix))] PathBuf);
+
+impl Identity {
+    #[cfg(unix)]
+    fn of(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(path).map(|folder| Identity((folder.dev(), folder.ino())))
+    }
+
+    #[cfg(not(unix))]
+    fn of(path: &Path) -> io::Result<Self> {
+        fs::canonicalize(path).map(Identity)
+    }
+}

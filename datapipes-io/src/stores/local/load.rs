@@ -1,0 +1,202 @@
+//! Reads files whole.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Arity, Context, Error, ErrorKind, Facts, Item, Items, Pipe, Result, Work};
+
+use super::buffers::Buffers;
+use super::{failed, is_interrupted, retried};
+use crate::file::readable;
+use crate::{File, FileRef};
+
+/// Reads files whole; see [`FileRefGraph::load_files`](crate::FileRefGraph::load_files).
+///
+/// - A file is read in one pass into memory of its own, off the threads that compute. How many are read at once is
+///   the executor's choice.
+/// - Files from 256 KiB up are read into buffers that come back when the last slice of the file is dropped, so that
+///   a stream of shards causes no page faults. At most [`keep`](LoadFiles::keep) bytes lie idle, for as long as the
+///   graph lives.
+/// - A file whose length or time of change is another after reading is `Corrupt`: it may be a mix. One that is
+///   replaced by renaming another over it is read as it was when it was opened.
+/// - Symbolic links are followed. What is not a regular file is refused without waiting for it. A file that says that
+///   it is empty is read nevertheless, since those of `/proc` say so.
+/// - A failing device or a stale network handle is tried once more; too many open files are waited for, 10 seconds.
+#[derive(Clone, Debug)]
+pub struct LoadFiles {
+    buffers: Arc<Buffers>,
+}
+
+impl Default for LoadFiles {
+    fn default() -> Self {
+        LoadFiles { buffers: Buffers::new(256 << 20) }
+    }
+}
+
+impl LoadFiles {
+    /// Keeps up to 256 MiB of idle buffers.
+    pub fn new() -> Self {
+        LoadFiles::default()
+    }
+
+    /// Keeps at most so many bytes of idle buffers; none with 0.
+    pub fn keep(self, bytes: usize) -> Self {
+        LoadFiles { buffers: Buffers::new(bytes) }
+    }
+}
+
+impl Pipe<FileRef> for LoadFiles {
+    type Out = File;
+
+    fn apply(&self, mut input: Items<FileRef>, cx: &Context) -> Items<File> {
+        let (buffers, cx) = (self.buffers.clone(), cx.clone());
+        Items::generate(async move |out| {
+            while let Some(item) = out.next_from(&mut input).await {
+                let (file, origin) = item.into_parts();
+                let (buffers, context) = (buffers.clone(), cx.clone());
+                let read = cx.blocking(move || load(&file, &buffers, &context)).await.flatten();
+                out.emit(match read {
+                    Ok(file) => Ok(Item::new(file, origin)),
+                    Err(error) => Err(error.of(&origin)),
+                })
+                .await;
+            }
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+    fn weigh(&self, file: &File) -> usize {
+        file.weight()
+    }
+}
+
+/// Smaller files get memory of their own.
+const POOLED: u64 = 256 << 10;
+/// After so many bytes, a dropped epoch is noticed.
+const STEP: usize = 8 << 20;
+
+fn load(file: &FileRef, buffers: &Arc<Buffers>, cx: &Context) -> Result<File> {
+    match retried(cx, || read(file, buffers, cx)) {
+        Ok(Ok(data)) => Ok(File::new(file.name(), data)),
+        Ok(Err((kind, what))) => {
+            let path = readable(file.path.as_os_str().as_encoded_bytes());
+            Err(Error::new(kind, format!("{path}: {what}")))
+        }
+        Err(error) => Err(failed(&file.path, error)),
+    }
+}
+
+/// The content, or what is wrong with the file itself.
+fn read(
+    file: &FileRef,
+    buffers: &Arc<Buffers>,
+    cx: &Context,
+) -> io::Result<Result<Bytes, (ErrorKind, String)>> {
+    let handle = open(file)?;
+    let before = handle.metadata()?;
+    let size = before.len();
+    if !before.is_file() {
+        let what = if before.is_dir() { "a folder, not a file" } else { "not a regular file" };
+        return Ok(Err((ErrorKind::Unsupported, what.to_owned())));
+    }
+    let data = if size < POOLED {
+        read_small(&handle, size)?
+    } else {
+        // A byte more than the file has, so that one that grows is noticed.
+        let space = usize::try_from(size).ok().and_then(|size| buffers.get(size.checked_add(1)?));
+        let Some(mut buffer) = space else {
+            return Ok(Err((ErrorKind::Limit, format!("no memory for its {size} bytes"))));
+        };
+        let read = fill(&handle, buffer.space(), &|| cx.is_cancelled())?;
+        buffer.into_bytes(read)
+    };
+    let after = handle.metadata()?;
+    let whole = size == 0 || data.len() as u64 == size;
+    if !whole || size != after.len() || before.modified()? != after.modified()? {
+        let what = format!(
+            "changed while it was read: {size} bytes at first, then {} of {}",
+            data.len(),
+            after.len()
+        );
+        return Ok(Err((ErrorKind::Corrupt, what)));
+    }
+    Ok(Ok(data))
+}
+
+fn open(file: &FileRef) -> io::Result<fs::File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        // A pipe that nobody writes to would be waited for.
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    }
+    options.open(&file.path)
+}
+
+fn read_small(mut handle: &fs::File, size: u64) -> io::Result<Bytes> {
+    let mut data = Vec::with_capacity(size as usize);
+    handle.read_to_end(&mut data)?;
+    Ok(data.into())
+}
+
+/// Reads until the end, until `space` is full, or until told to stop.
+fn fill(mut reader: impl Read, space: &mut [u8], stop: &dyn Fn() -> bool) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < space.len() && !stop() {
+        let end = space.len().min(filled + STEP);
+        match reader.read(&mut space[filled..end]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if is_interrupted(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One byte at a time, and every other call interrupted.
+    struct Awkward<'a>(&'a [u8], bool);
+
+    impl Read for Awkward<'_> {
+        fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let len = space.len().min(1);
+            self.0.read(&mut space[..len])
+        }
+    }
+
+    #[test]
+    fn row_78_short_and_interrupted_reads_are_invisible() {
+        let data: Vec<u8> = (0..=255).collect();
+        let mut space = vec![0; 300];
+        assert_eq!(fill(Awkward(&data, false), &mut space, &|| false).unwrap(), 256);
+        assert_eq!(space[..256], data);
+    }
+
+    #[test]
+    fn a_dropped_epoch_ends_a_read() {
+        let mut space = vec![0; 300];
+        assert_eq!(fill(io::repeat(1), &mut space, &|| true).unwrap(), 0);
+    }
+}

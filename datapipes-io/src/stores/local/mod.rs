@@ -1,0 +1,100 @@
+//! The local file system: lists files, and reads them.
+
+mod buffers;
+mod list;
+mod load;
+mod pattern;
+
+pub use list::{ListFiles, list_files};
+pub use load::LoadFiles;
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use datapipes::{Context, Error};
+
+/// An error of the operating system that names the path.
+fn failed(path: &Path, error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::NotADirectory => datapipes::ErrorKind::NotFound,
+        kind => Error::io(kind.into()).kind(),
+    };
+    Error::new(kind, crate::file::readable(path.as_os_str().as_encoded_bytes())).with_source(error)
+}
+
+/// How long a file waits for a free descriptor.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tries again what may work the second time: at once and one time where the device or a network file system failed,
+/// and for some seconds while there are too many open files.
+fn retried<T>(cx: &Context, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let begun = Instant::now();
+    let (mut again, mut pause) = (true, Duration::from_millis(1));
+    loop {
+        match attempt() {
+            Err(error) if is_interrupted(&error) => {}
+            Err(error) if is_crowded(&error) && begun.elapsed() < PATIENCE && !cx.is_cancelled() => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(100));
+            }
+            Err(error) if is_passing(&error) && std::mem::take(&mut again) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn is_interrupted(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted
+}
+
+#[cfg(unix)]
+fn is_crowded(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+#[cfg(unix)]
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::ESTALE))
+}
+
+#[cfg(not(unix))]
+fn is_crowded(_: &io::Error) -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+fn is_passing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::StaleNetworkFileHandle
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn run(errors: &[i32]) -> (usize, Option<i32>) {
+        let mut calls = 0;
+        let outcome = retried(&Context::default(), || {
+            calls += 1;
+            errors.get(calls - 1).map_or(Ok(()), |&code| Err(io::Error::from_raw_os_error(code)))
+        });
+        (calls, outcome.err().and_then(|error| error.raw_os_error()))
+    }
+
+    #[test]
+    fn row_76_a_failing_device_is_tried_once_more() {
+        assert_eq!(run(&[libc::EIO]), (2, None));
+        assert_eq!(run(&[libc::ESTALE, libc::EIO]), (2, Some(libc::EIO)));
+        assert_eq!(run(&[libc::ENAMETOOLONG]), (1, Some(libc::ENAMETOOLONG)));
+    }
+
+    #[test]
+    fn row_77_too_many_open_files_are_waited_for() {
+        assert_eq!(run(&[libc::EMFILE, libc::ENFILE, libc::EMFILE]), (4, None));
+    }
+
+    #[test]
+    fn row_78_interruptions_are_invisible() {
+        assert_eq!(run(&[libc::EINTR; 5]), (6, None));
+    }
+}

@@ -1,0 +1,3 @@
+//! Where bytes come from.
+
+pub mod local;

@@ -1,0 +1,165 @@
+use std::fs;
+
+use bytes::Bytes;
+use datapipes::ErrorKind;
+use datapipes_io::{File, FileRef, LoadFiles, list_files, prelude::*};
+
+use crate::{apply, kinds, on_workers, parts};
+
+#[test]
+fn files_of_all_sizes_are_read_whole_and_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let sizes = [0, 1, 8191, 8192, 262_143, 262_144, 262_145, 1 << 20, 9_000_001];
+    let mut expected = Vec::new();
+    for (n, size) in sizes.into_iter().enumerate() {
+        let data: Vec<u8> = (0..size).map(|k: usize| (k * (n + 3)) as u8).collect();
+        let name = format!("{n}.bin");
+        fs::write(dir.path().join(&name), &data).unwrap();
+        expected.push(File::new(name, data));
+    }
+    let graph = list_files(dir.path(), "*.bin").load_files();
+    assert_eq!(graph.clone().collect().unwrap(), expected);
+    assert_eq!(on_workers(graph), expected);
+}
+
+#[test]
+fn buffers_are_used_again_once_nothing_refers_to_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.bin");
+    fs::write(&path, vec![1; 3 << 20]).unwrap();
+    let pipe = LoadFiles::new();
+    let read = || apply(&pipe, vec![FileRef::new(&path)]).pop().unwrap().unwrap().into_inner().data;
+    let first = read();
+    let place = first.as_ptr();
+    let slice = first.slice(5..6);
+    drop(first);
+    let second = read();
+    assert_ne!(second.as_ptr(), place);
+    drop(slice);
+    assert_eq!(read().as_ptr(), place);
+}
+
+#[test]
+fn a_slice_outlives_the_graph() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.bin"), vec![7; 1 << 20]).unwrap();
+    let data: Bytes = list_files(dir.path(), "*").load_files().collect().unwrap().pop().unwrap().data;
+    assert!(data.iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn row_74_a_file_that_vanished_is_named_and_the_next_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a", "b", "c"] {
+        fs::write(dir.path().join(name), name).unwrap();
+    }
+    let listed = list_files(dir.path(), "*").collect().unwrap();
+    fs::remove_file(dir.path().join("b")).unwrap();
+    let (files, errors) = parts(apply(&LoadFiles::new(), listed));
+    assert_eq!((files.len(), kinds(&errors)), (2, vec![ErrorKind::NotFound]));
+    assert!(errors[0].to_string().contains(dir.path().join("b").to_str().unwrap()), "{}", errors[0]);
+}
+
+#[test]
+fn row_76_a_folder_and_a_name_that_is_too_long_are_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("x.jpg");
+    fs::create_dir(&folder).unwrap();
+    let long = dir.path().join("n".repeat(300));
+    let below = dir.path().join("f").join("below");
+    fs::write(dir.path().join("f"), "").unwrap();
+    let input = [&folder, &long, &below].map(FileRef::new).to_vec();
+    let (_, errors) = parts(apply(&LoadFiles::new(), input));
+    assert_eq!(kinds(&errors), [ErrorKind::Unsupported, ErrorKind::Io, ErrorKind::NotFound]);
+    assert_eq!(
+        errors[0].to_string(),
+        format!("in0: unsupported: {}: a folder, not a file", folder.display())
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn row_79_pipes_and_devices_are_refused_without_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("p.jpg");
+    std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    let socket = dir.path().join("s.jpg");
+    let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let input = vec![FileRef::new(pipe), FileRef::new("/dev/zero"), FileRef::new(socket)];
+    let (_, errors) = parts(apply(&LoadFiles::new(), input));
+    assert_eq!(kinds(&errors), [ErrorKind::Unsupported, ErrorKind::Unsupported, ErrorKind::Io]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn row_79_files_of_proc_are_read_though_they_say_that_they_are_empty() {
+    let files = apply(&LoadFiles::new(), vec![FileRef::new("/proc/self/status")]);
+    assert!(files[0].as_ref().unwrap().data.starts_with(b"Name:"));
+}
+
+#[cfg(unix)]
+#[test]
+fn row_76_a_file_that_may_not_be_read_is_denied() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    fs::write(&path, "a").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    // Nothing is closed to root.
+    if fs::read(&path).is_err() {
+        assert_eq!(kinds(&parts(apply(&LoadFiles::new(), vec![FileRef::new(path)])).1), [ErrorKind::Denied]);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn row_75_a_file_that_changes_while_it_is_read_is_no_mix() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.bin");
+    fs::write(&path, vec![0; 1 << 20]).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut long = false;
+            while !done.load(Ordering::Relaxed) {
+                long = !long;
+                let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+                file.set_len(if long { 3 << 20 } else { 1 << 20 }).unwrap();
+            }
+        });
+        let pipe = LoadFiles::new();
+        for _ in 0..300 {
+            match apply(&pipe, vec![FileRef::new(&path)]).pop().unwrap() {
+                Ok(file) => assert!([1 << 20, 3 << 20].contains(&file.data.len())),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}"),
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_descriptor_stays_open() {
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..50 {
+        fs::write(dir.path().join(n.to_string()), "x").unwrap();
+    }
+    let own = || {
+        let links =
+            fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+        links.filter(|link| link.starts_with(dir.path())).count()
+    };
+    let loader =
+        datapipes::DataLoader::builder(list_files(dir.path(), "*").load_files()).workers(2).build().unwrap();
+    let mut epoch = loader.epoch(0).blocking();
+    assert!(epoch.next().is_some());
+    drop(epoch);
+    drop(loader);
+    let begun = std::time::Instant::now();
+    while own() > 0 {
+        assert!(begun.elapsed().as_secs() < 2, "descriptors are open two seconds after the end");
+        std::thread::yield_now();
+    }
+}
