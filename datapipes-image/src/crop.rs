@@ -92,7 +92,9 @@ mod tests {
 
     #[test]
     fn a_crop_that_does_not_fit_is_an_error_with_numbers() {
-        for (x, y, width, height) in [(0, 0, 8, 5), (4, 0, 4, 1), (0, 0, 0, 1), (u32::MAX, 0, 2, 1), (7, 0, 1, 1)] {
+        for (x, y, width, height) in
+            [(0, 0, 8, 5), (4, 0, 4, 1), (0, 0, 0, 1), (u32::MAX, 0, 2, 1), (7, 0, 1, 1)]
+        {
             let error = crop(&grid(7, 5), Rect { x, y, width, height }).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Shape);
             assert!(error.to_string().contains("7x5"), "{error}");

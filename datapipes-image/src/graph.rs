@@ -7,8 +7,8 @@ use datapipes::{Arity, Context, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
 
 use crate::image::check_size;
 use crate::{
-    DecodeImage, Filter, Image, Normalize, RandomResizedCrop, center_crop, hflip, random_resized_crop, resize,
-    resize_shorter, to_tensor, to_tensor_u8,
+    DecodeImage, Filter, Image, Normalize, RandomResizedCrop, center_crop, hflip, random_resized_crop,
+    resize, resize_shorter, to_tensor, to_tensor_u8,
 };
 
 /// Decoding, for a graph of files. Bring it into scope by the [`prelude`](crate::prelude).
@@ -80,7 +80,8 @@ impl ImageGraph for Graph<Image> {
 
     fn random_resized_crop(self, settings: impl Into<RandomResizedCrop>) -> Graph<Image> {
         let settings = settings.into();
-        let step = Step::new("random_resized_crop", move |image, rng| random_resized_crop(&image, settings, rng));
+        let step =
+            Step::new("random_resized_crop", move |image, rng| random_resized_crop(&image, settings, rng));
         self.pipe(step.settings(settings.settings()).check(settings.check()))
     }
 

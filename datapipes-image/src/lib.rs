@@ -37,7 +37,7 @@
 //!     if rng.chance(0.5) {
 //!         hflip(&mut image);
 //!     }
-//!     datapipes::Result::Ok((to_tensor(&image, &Normalize::IMAGENET)?, label))
+//!     Ok::<_, datapipes::Error>((to_tensor(&image, &Normalize::IMAGENET)?, label))
 //! });
 //! assert_eq!(training.collect()?[0].1, 7);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -106,7 +106,7 @@ impl From<(u32, u32)> for RandomResizedCrop {
 /// let usual = random_resized_crop(&image, 224, &mut rng)?;
 /// let gentle = random_resized_crop(&image, RandomResizedCrop::new(224, 160).scale(0.5, 1.0), &mut rng)?;
 /// assert_eq!((gentle.width(), gentle.height()), (224, 160));
-/// # datapipes::Result::Ok(())
+/// # Ok::<(), datapipes::Error>(())
 /// ```
 ///
 /// # Errors

@@ -72,11 +72,15 @@ pub fn resized_crop(image: &Image, part: Rect, width: u32, height: u32, filter: 
     let source = ImageRef::new(image.width(), image.height(), image.data(), pixel_type);
     let source = source.map_err(|e| failed(&e))?;
     // A view, not the resizer's own crop box: its kernels would also weigh the pixels just outside the part.
-    let source = CroppedImage::new(&source, part.x, part.y, part.width, part.height).map_err(|e| failed(&e))?;
+    let source =
+        CroppedImage::new(&source, part.x, part.y, part.width, part.height).map_err(|e| failed(&e))?;
     let mut out = Image::black(width, height, image.channels());
-    let mut target = Target::from_slice_u8(width, height, out.data_mut(), pixel_type).map_err(|e| failed(&e))?;
+    let mut target =
+        Target::from_slice_u8(width, height, out.data_mut(), pixel_type).map_err(|e| failed(&e))?;
     let options = ResizeOptions::new().resize_alg(filter.algorithm());
-    RESIZER.with_borrow_mut(|resizer| resizer.resize(&source, &mut target, &options)).map_err(|e| failed(&e))?;
+    RESIZER
+        .with_borrow_mut(|resizer| resizer.resize(&source, &mut target, &options))
+        .map_err(|e| failed(&e))?;
     Ok(out)
 }
 
@@ -119,7 +123,10 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(error.to_string().contains(&format!("{width}x{height}")), "{error}");
         }
-        assert_eq!(resize_shorter(&noise(4, 4, 3), 0, Filter::Bilinear).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(
+            resize_shorter(&noise(4, 4, 3), 0, Filter::Bilinear).unwrap_err().kind(),
+            ErrorKind::Config
+        );
         assert!(resize_shorter(&noise(4000, 1, 3), u32::MAX, Filter::Bilinear).is_err());
     }
 

@@ -23,9 +23,13 @@ impl Normalize {
     /// [`ErrorKind::Config`] if a value is not finite or a standard deviation is not positive.
     pub fn new(mean: [f32; 3], std: [f32; 3]) -> Result<Normalize> {
         // The reciprocal of a tiny number is infinite.
-        let fine = mean.iter().all(|m| m.is_finite()) && std.iter().all(|&s| s > 0.0 && (1.0 / s).is_normal());
+        let fine =
+            mean.iter().all(|m| m.is_finite()) && std.iter().all(|&s| s > 0.0 && (1.0 / s).is_normal());
         if !fine {
-            return Err(Error::new(ErrorKind::Config, format!("cannot normalise by mean {mean:?}, std {std:?}")));
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("cannot normalise by mean {mean:?}, std {std:?}"),
+            ));
         }
         Ok(Normalize { mean, std })
     }

@@ -26,6 +26,13 @@ pub(super) struct Header {
     progressive: bool,
     /// All components are in the first scan.
     interleaved: bool,
+    restarts: bool,
+    /// The largest sampling factors.
+    sampling: (u8, u8),
+    /// It says that it is JFIF, so that three components are YCbCr.
+    jfif: bool,
+    /// The components are called `R`, `G` and `B`.
+    called_rgb: bool,
     /// What an Adobe segment says of the colours: 0 untransformed, 1 YCbCr, 2 YCCK.
     adobe: Option<u8>,
     /// Where the byte behind the Adobe segment's `0xff` is.
@@ -38,6 +45,8 @@ const SOI: u8 = 0xd8;
 const EOI: u8 = 0xd9;
 const SOS: u8 = 0xda;
 const DNL: u8 = 0xdc;
+const DRI: u8 = 0xdd;
+const APP0: u8 = 0xe0;
 const APP1: u8 = 0xe1;
 const APP14: u8 = 0xee;
 const APP15: u8 = 0xef;
@@ -54,6 +63,10 @@ impl Header {
             components: 0,
             progressive: false,
             interleaved: true,
+            restarts: false,
+            sampling: (1, 1),
+            jfif: false,
+            called_rgb: false,
             adobe: None,
             adobe_at: 0,
             scan: 0,
@@ -68,6 +81,8 @@ impl Header {
                 0xc3 | 0xc5..=0xc7 | 0xcd..=0xcf => return unsupported("lossless or hierarchical coding"),
                 0xc9..=0xcb => return unsupported("arithmetic coding"),
                 DNL => return unsupported("a height that is told late"),
+                DRI => header.restarts |= body != [0, 0],
+                APP0 => header.jfif |= body.starts_with(b"JFIF\0"),
                 APP1 if header.orientation.is_none() => {
                     let exif = body.strip_prefix(b"Exif\0\0");
                     header.orientation = exif.and_then(Orientation::from_exif_chunk);
@@ -110,10 +125,12 @@ impl Header {
         if !matches!(components, 1 | 3 | 4) {
             return unsupported(&format!("{components} components"));
         }
+        self.called_rgb = rest.chunks_exact(3).map(|c| c[0]).eq(*b"RGB");
         let sampling: Vec<(u8, u8)> = rest.chunks_exact(3).map(|c| (c[1] >> 4, c[1] & 15)).collect();
         if sampling.len() != usize::from(components) || sampling.iter().any(|&(h, v)| h == 0 || v == 0) {
             return corrupt("its components are not well described");
         }
+        self.sampling = sampling[0];
         // The decoder scales components up by whole numbers, to the size of the first.
         let (h, v) = sampling[0];
         if !sampling.iter().all(|&(ch, cv)| ch <= h && cv <= v && h % ch == 0 && v % cv == 0) {
@@ -123,12 +140,21 @@ impl Header {
     }
 
     fn check(self) -> Result<Header> {
+        if !self.interleaved && !self.progressive && (self.sampling != (1, 1) || self.restarts) {
+            // Where rows of blocks end is not where the decoder looks for them.
+            return unsupported("a scan for each component, subsampled or with restarts");
+        }
         match (self.components, self.adobe) {
+            // The decoder believes the names, libjpeg the rest.
+            (3, None) if self.called_rgb && self.jfif => unsupported("colours that are told in two ways"),
+            (3, Some(1..)) if self.called_rgb => unsupported("colours that are told in two ways"),
             (4, None) => unsupported("four components without an Adobe marker"),
             (4, Some(0 | 2)) | (3, None | Some(0 | 1)) | (1, _) => Ok(self),
             // As libjpeg: an unknown transform is the usual one.
             (3, Some(_)) => Ok(self),
-            (_, transform) => unsupported(&format!("Adobe transform {transform:?} of {} components", self.components)),
+            (_, transform) => {
+                unsupported(&format!("Adobe transform {transform:?} of {} components", self.components))
+            }
         }
     }
 
@@ -142,10 +168,10 @@ impl Header {
 pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
     thread_local!(static INPUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
 
-    let end = end_of_image(bytes, header.scan)?;
+    let end = end_of_image(bytes, header)?;
     // Three components that are RGB already are asked for as they are; the decoder would take the Adobe segment
     // that says so for one of four components.
-    let as_they_are = header.components == 3 && header.adobe == Some(0);
+    let as_they_are = header.components == 3 && header.adobe == Some(0) && !header.called_rgb;
     let output = if as_they_are { ColorSpace::YCbCr } else { ColorSpace::RGB };
     let options = DecoderOptions::new_fast()
         .set_strict_mode(true)
@@ -176,15 +202,20 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
 }
 
 /// Where the end marker is that belongs to the first picture.
-fn end_of_image(bytes: &[u8], scan: usize) -> Result<usize> {
-    let (mut at, mut scans) = (scan, 0);
+fn end_of_image(bytes: &[u8], header: &Header) -> Result<usize> {
+    let (mut at, mut scans) = (header.scan, 0);
+    let separate = !header.interleaved && !header.progressive;
     loop {
         let (marker, body) = segment(bytes, at)?;
         match marker {
             EOI => return Ok(body.start - 2),
             SOI => return corrupt("another image begins within it"),
+            DRI if separate => return unsupported("restarts from a later scan on"),
             SOS => {
                 scans += 1;
+                if separate && bytes.get(body.start) != Some(&1) {
+                    return unsupported("scans of one component and of several");
+                }
                 if scans > MAX_SCANS {
                     let message = format!("a JPEG with more than {MAX_SCANS} scans");
                     return Err(Error::new(ErrorKind::Limit, message));

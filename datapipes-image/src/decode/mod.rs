@@ -212,7 +212,8 @@ fn sniff(bytes: &[u8]) -> Result<Format> {
         _ => {
             let start = &bytes[..bytes.len().min(8)];
             let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
-            let text: String = start.iter().map(|&b| if b.is_ascii_graphic() { b.into() } else { '.' }).collect();
+            let text: String =
+                start.iter().map(|&b| if b.is_ascii_graphic() { b.into() } else { '.' }).collect();
             let message = format!("not an image: it starts with {}, {text:?}", hex.join(" "));
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
@@ -237,7 +238,8 @@ fn orient(image: Image, orientation: Orientation) -> Result<Image> {
 fn take<'a>(bytes: &'a [u8], start: usize, len: usize, format: &str) -> Result<&'a [u8]> {
     let end = start.checked_add(len).filter(|&end| end <= bytes.len());
     end.map(|end| &bytes[start..end]).ok_or_else(|| {
-        let message = format!("a {format} of {} bytes ends before byte {}", bytes.len(), start.saturating_add(len));
+        let message =
+            format!("a {format} of {} bytes ends before byte {}", bytes.len(), start.saturating_add(len));
         Error::new(ErrorKind::Truncated, message)
     })
 }
