@@ -1,1 +1,65 @@
-//! Under construction.
+//! Pictures for `datapipes`: decoding and augmentation, as plain functions and as steps of a graph.
+//!
+//! - **Decode** JPEG and PNG to 8-bit RGB: [`decode`], [`DecodeImage`]. What is cut short or damaged is an error,
+//!   never a picture with a grey lower half; what would not fit in memory is refused from its header.
+//! - **Transform**: [`resize`], [`resize_shorter`], [`crop`], [`center_crop`], [`random_resized_crop`], [`hflip`],
+//!   [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they are random), for
+//!   use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
+//! - **In a graph** of pictures alone, the methods of [`DecodeGraph`] and [`ImageGraph`] say the same.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use datapipes::{Graph, Tensor};
+//! use datapipes_image::prelude::*;
+//!
+//! # let mut file = Vec::new();
+//! # jpeg_encoder::Encoder::new(&mut file, 90).encode(&[99; 64 * 48 * 3], 64, 48, jpeg_encoder::ColorType::Rgb)?;
+//! let files: Graph<Bytes> = Graph::from_vec(vec![Bytes::from(file)]);
+//! let training: Graph<Tensor> = files
+//!     .decode_image()
+//!     .random_resized_crop(224)
+//!     .random_hflip(0.5)
+//!     .to_tensor(Normalize::IMAGENET);
+//! assert_eq!(training.collect()?[0].shape(), [3, 224, 224]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The same on samples that carry a label, with closures:
+//!
+//! ```
+//! # use datapipes::{Graph, Tensor};
+//! # use datapipes_image::{Normalize, decode, hflip, random_resized_crop, to_tensor};
+//! # let mut file = Vec::new();
+//! # jpeg_encoder::Encoder::new(&mut file, 90).encode(&[99; 64 * 48 * 3], 64, 48, jpeg_encoder::ColorType::Rgb)?;
+//! let samples: Graph<(Vec<u8>, u64)> = Graph::from_vec(vec![(file, 7)]);
+//! let training = samples.map_random(|(file, label), rng| {
+//!     let mut image = random_resized_crop(&decode(&file)?, 224, rng)?;
+//!     if rng.chance(0.5) {
+//!         hflip(&mut image);
+//!     }
+//!     Ok::<_, datapipes::Error>((to_tensor(&image, &Normalize::IMAGENET)?, label))
+//! });
+//! assert_eq!(training.collect()?[0].1, 7);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod crop;
+mod decode;
+mod graph;
+mod image;
+mod random;
+mod resize;
+mod tensor;
+
+pub use crate::crop::{Rect, center_crop, crop, hflip};
+pub use crate::decode::{DecodeImage, decode, dimensions};
+pub use crate::graph::{DecodeGraph, ImageGraph};
+pub use crate::image::Image;
+pub use crate::random::{RandomResizedCrop, random_resized_crop};
+pub use crate::resize::{Filter, resize, resize_shorter, resized_crop};
+pub use crate::tensor::{Normalize, to_tensor, to_tensor_u8};
+
+/// What a graph of pictures needs in scope.
+pub mod prelude {
+    pub use crate::{DecodeGraph, DecodeImage, Filter, Image, ImageGraph, Normalize, RandomResizedCrop};
+}

@@ -1,0 +1,245 @@
+//! Decodes pictures: which format it is, what is allowed, which way is up.
+
+mod jpeg;
+mod png;
+
+use bytes::Bytes;
+use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
+use image::DynamicImage;
+use image::metadata::Orientation;
+
+use crate::Image;
+use crate::image::MAX_PIXELS;
+
+/// Decodes a JPEG or PNG to RGB with the usual settings; see [`DecodeImage`].
+///
+/// ```
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 90).encode(&[99; 64 * 48 * 3], 64, 48, jpeg_encoder::ColorType::Rgb)?;
+/// let image = datapipes_image::decode(&file)?;
+/// assert_eq!((image.width(), image.height(), image.channels()), (64, 48, 3));
+/// assert_eq!(datapipes_image::dimensions(&file)?, (64, 48));
+///
+/// let error = datapipes_image::decode(b"<!DOCTYPE html>").unwrap_err();
+/// assert_eq!(error.to_string(), r#"corrupt: not an image: it starts with 3c 21 44 4f 43 54 59 50, "<!DOCTYP""#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`DecodeImage::decode`].
+pub fn decode(bytes: &[u8]) -> Result<Image> {
+    DecodeImage::new().decode(bytes)
+}
+
+/// The width and height that [`decode`] would give, from the headers alone.
+///
+/// # Errors
+/// As [`DecodeImage::decode`], but nothing behind the headers is looked at.
+pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
+    DecodeImage::new().dimensions(bytes)
+}
+
+/// Decodes JPEG and PNG files to RGB; a pipe over [`Bytes`].
+///
+/// The format is told by the first bytes, never by a name. What comes out is always 8-bit RGB:
+///
+/// - gray becomes three equal channels, a palette its colours, 16 bits the nearest 8;
+/// - **alpha is dropped**, not composited, as Pillow's `convert("RGB")` does;
+/// - CMYK and YCCK JPEGs by Adobe's convention become RGB without a colour profile, as with Pillow; those
+///   without an Adobe marker, and all else whose pixels could come out wrong, are [`ErrorKind::Unsupported`];
+/// - the EXIF orientation is applied, unless [`ignore_orientation`](DecodeImage::ignore_orientation) is set; an
+///   orientation out of range counts as upright. Colour profiles and gamma are not applied.
+///
+/// Of an animated PNG, the first picture is decoded.
+#[derive(Clone, Debug)]
+pub struct DecodeImage {
+    max_pixels: u64,
+    max_bytes: u64,
+    orient: bool,
+}
+
+impl Default for DecodeImage {
+    fn default() -> Self {
+        DecodeImage { max_pixels: MAX_PIXELS, max_bytes: 512 << 20, orient: true }
+    }
+}
+
+impl DecodeImage {
+    /// The usual settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Refuses pictures with more pixels. By default 178,956,970, as Pillow.
+    pub fn max_pixels(self, pixels: u64) -> Self {
+        DecodeImage { max_pixels: pixels, ..self }
+    }
+
+    /// Refuses pictures whose decoding needs more memory. By default 512 MiB.
+    pub fn max_bytes(self, bytes: u64) -> Self {
+        DecodeImage { max_bytes: bytes, ..self }
+    }
+
+    /// Leaves pixels as they are stored, whatever the EXIF orientation says.
+    pub fn ignore_orientation(self) -> Self {
+        DecodeImage { orient: false, ..self }
+    }
+
+    /// Decodes one file.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Truncated`] if the file ends early; also if a JPEG has all of its pixels but not its end
+    ///   marker.
+    /// - [`ErrorKind::Corrupt`] if it is not an image, or a damaged one. Damage inside a JPEG's compressed data
+    ///   often decodes to something: the format has no checksum. In a PNG it is found.
+    /// - [`ErrorKind::Unsupported`] if it is another format, or uses a feature that is not read.
+    /// - [`ErrorKind::Limit`] if it has too many pixels, needs too much memory, or has over 100 scans. Sizes are
+    ///   checked before anything is allocated.
+    pub fn decode(&self, bytes: &[u8]) -> Result<Image> {
+        let (image, orientation) = match sniff(bytes)? {
+            Format::Jpeg => {
+                let header = jpeg::Header::read(bytes)?;
+                self.check(header.width, header.height, header.memory(), "JPEG")?;
+                (jpeg::decode(bytes, &header)?, header.orientation)
+            }
+            Format::Png => {
+                let header = png::Header::read(bytes)?;
+                self.check(header.width, header.height, header.memory(), "PNG")?;
+                let orientation = header.orientation;
+                (png::decode(bytes, header, self.max_bytes)?, orientation)
+            }
+        };
+        match orientation {
+            Some(orientation) if self.orient => orient(image, orientation),
+            _ => Ok(image),
+        }
+    }
+
+    /// The width and height that [`decode`](DecodeImage::decode) would give, from the headers alone. Limits do not
+    /// apply.
+    ///
+    /// # Errors
+    /// As [`decode`](DecodeImage::decode), but nothing behind the headers is looked at.
+    pub fn dimensions(&self, bytes: &[u8]) -> Result<(u32, u32)> {
+        let (width, height, orientation) = match sniff(bytes)? {
+            Format::Jpeg => {
+                let header = jpeg::Header::read(bytes)?;
+                (header.width, header.height, header.orientation)
+            }
+            Format::Png => {
+                let header = png::Header::read(bytes)?;
+                (header.width, header.height, header.orientation)
+            }
+        };
+        use Orientation::{Rotate90, Rotate90FlipH, Rotate270, Rotate270FlipH};
+        match orientation {
+            Some(Rotate90 | Rotate270 | Rotate90FlipH | Rotate270FlipH) if self.orient => Ok((height, width)),
+            _ => Ok((width, height)),
+        }
+    }
+
+    fn check(&self, width: u32, height: u32, memory: u64, format: &str) -> Result<()> {
+        let pixels = u64::from(width) * u64::from(height);
+        if pixels > self.max_pixels {
+            let limit = self.max_pixels;
+            let message = format!("a {format} of {width}x{height} has {pixels} pixels, more than {limit}");
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        if memory > self.max_bytes {
+            let limit = self.max_bytes;
+            let message = format!("a {format} of {width}x{height} needs {memory} bytes, more than {limit}");
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        Ok(())
+    }
+}
+
+impl Pipe<Bytes> for DecodeImage {
+    type Out = Image;
+
+    fn apply(&self, input: Items<Bytes>, cx: &Context) -> Items<Image> {
+        let this = self.clone();
+        input.each(cx, move |item| Some(item.try_map(|bytes| this.decode(&bytes))))
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        let DecodeImage { max_pixels, max_bytes, orient } = self;
+        let stored = if *orient { "" } else { ", as stored" };
+        Facts::any_order().with_settings(format_args!("{max_pixels} pixels, {max_bytes} bytes{stored}"))
+    }
+    fn weigh(&self, image: &Image) -> usize {
+        image.data().len()
+    }
+}
+
+enum Format {
+    Jpeg,
+    Png,
+}
+
+const JPEG: &[u8] = b"\xff\xd8\xff";
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// Which format it is, by its first bytes.
+fn sniff(bytes: &[u8]) -> Result<Format> {
+    if bytes.starts_with(JPEG) {
+        return Ok(Format::Jpeg);
+    }
+    if bytes.starts_with(PNG) {
+        return Ok(Format::Png);
+    }
+    if JPEG.starts_with(bytes) || PNG.starts_with(bytes) {
+        let message = format!("{} bytes are not an image", bytes.len());
+        return Err(Error::new(ErrorKind::Truncated, message));
+    }
+    let part = |range: std::ops::Range<usize>| bytes.get(range).unwrap_or_default();
+    let other = match part(0..4) {
+        b"GIF8" => "GIF",
+        b"RIFF" if part(8..12) == b"WEBP" => "WebP",
+        b"II*\0" | b"MM\0*" => "TIFF",
+        b"\0\0\0\x0c" if part(4..8) == b"JXL " => "JPEG XL",
+        b"\0\0\0\x0c" if part(4..8) == b"jP  " => "JPEG 2000",
+        b"8BPS" => "Photoshop",
+        _ if part(4..8) == b"ftyp" => "AVIF or HEIF",
+        _ if part(0..2) == b"\xff\x0a" => "JPEG XL",
+        // Two letters are little; what follows the size has to be zero as well.
+        _ if part(0..2) == b"BM" && part(6..10) == [0; 4] => "BMP",
+        _ => {
+            let start = &bytes[..bytes.len().min(8)];
+            let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
+            let text: String =
+                start.iter().map(|&b| if b.is_ascii_graphic() { b.into() } else { '.' }).collect();
+            let message = format!("not an image: it starts with {}, {text:?}", hex.join(" "));
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+    };
+    Err(Error::new(ErrorKind::Unsupported, format!("{other} is not read, only JPEG and PNG")))
+}
+
+/// Turns a picture as its EXIF data says.
+fn orient(image: Image, orientation: Orientation) -> Result<Image> {
+    if orientation == Orientation::NoTransforms {
+        return Ok(image);
+    }
+    let (width, height) = (image.width(), image.height());
+    let buffer = image::RgbImage::from_raw(width, height, image.into_data());
+    let mut image = DynamicImage::ImageRgb8(buffer.expect("decoders make images that fit their size"));
+    image.apply_orientation(orientation);
+    let (width, height) = (image.width(), image.height());
+    Image::new(width, height, 3, image.into_rgb8().into_raw())
+}
+
+/// Bytes from `start` on, or an error that the file ends there.
+fn take<'a>(bytes: &'a [u8], start: usize, len: usize, format: &str) -> Result<&'a [u8]> {
+    let end = start.checked_add(len).filter(|&end| end <= bytes.len());
+    end.map(|end| &bytes[start..end]).ok_or_else(|| {
+        let message =
+            format!("a {format} of {} bytes ends before byte {}", bytes.len(), start.saturating_add(len));
+        Error::new(ErrorKind::Truncated, message)
+    })
+}

@@ -1,0 +1,188 @@
+//! The methods that a graph of files or pictures gets.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Arity, Context, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
+
+use crate::image::check_size;
+use crate::{
+    DecodeImage, Filter, Image, Normalize, RandomResizedCrop, center_crop, hflip, random_resized_crop,
+    resize, resize_shorter, to_tensor, to_tensor_u8,
+};
+
+/// Decoding, for a graph of files. Bring it into scope by the [`prelude`](crate::prelude).
+pub trait DecodeGraph: sealed::Sealed {
+    /// Decodes JPEG and PNG files to RGB, with the usual settings. For others, `graph.pipe(`[`DecodeImage`]`)`.
+    ///
+    /// It runs on the CPU workers, on many files at once; order is kept.
+    ///
+    /// # Errors
+    /// What is not a whole image takes an item's place as an error; see [`DecodeImage::decode`].
+    fn decode_image(self) -> Graph<Image>;
+}
+
+impl DecodeGraph for Graph<Bytes> {
+    fn decode_image(self) -> Graph<Image> {
+        self.pipe(DecodeImage::new())
+    }
+}
+
+/// Transforms, for a graph of pictures. Bring it into scope by the [`prelude`](crate::prelude).
+///
+/// All run on the CPU workers, on many pictures at once, and keep order; neighbours run as one piece of work. What
+/// is random depends on seed, epoch, node and item alone. A setting that makes no sense is found when the loader is
+/// built. For pictures inside of samples, use the functions of the same names in
+/// [`map_random`](Graph::map_random).
+pub trait ImageGraph: sealed::Sealed {
+    /// Scales to a width and height; see [`resize`].
+    fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image>;
+
+    /// Scales such that the shorter edge gets this length; see [`resize_shorter`].
+    fn resize_shorter(self, shorter: u32, filter: Filter) -> Graph<Image>;
+
+    /// Cuts the middle out; see [`center_crop`].
+    ///
+    /// # Errors
+    /// A picture that is smaller takes the item's place as an error.
+    fn center_crop(self, width: u32, height: u32) -> Graph<Image>;
+
+    /// Takes a random part and scales it: `224`, `(width, height)`, or settings; see [`random_resized_crop`].
+    fn random_resized_crop(self, settings: impl Into<RandomResizedCrop>) -> Graph<Image>;
+
+    /// Mirrors left and right with probability `p`; see [`hflip`].
+    fn random_hflip(self, p: f64) -> Graph<Image>;
+
+    /// Makes tensors of `f32`, `[channels, height, width]`; see [`to_tensor`].
+    fn to_tensor(self, normalize: Normalize) -> Graph<Tensor>;
+
+    /// Makes tensors of `u8`, `[channels, height, width]`; see [`to_tensor_u8`].
+    fn to_tensor_u8(self) -> Graph<Tensor>;
+}
+
+impl ImageGraph for Graph<Image> {
+    fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image> {
+        let settings = format!("{width}x{height}, {filter:?}");
+        let step = Step::new("resize", move |image, _| resize(&image, width, height, filter));
+        self.pipe(step.settings(settings).check(check_size(width, height)))
+    }
+
+    fn resize_shorter(self, shorter: u32, filter: Filter) -> Graph<Image> {
+        let settings = format!("{shorter}, {filter:?}");
+        let step = Step::new("resize_shorter", move |image, _| resize_shorter(&image, shorter, filter));
+        self.pipe(step.settings(settings).check(check_size(shorter, shorter)))
+    }
+
+    fn center_crop(self, width: u32, height: u32) -> Graph<Image> {
+        let step = Step::new("center_crop", move |image, _| center_crop(&image, width, height));
+        self.pipe(step.settings(format!("{width}x{height}")).check(check_size(width, height)))
+    }
+
+    fn random_resized_crop(self, settings: impl Into<RandomResizedCrop>) -> Graph<Image> {
+        let settings = settings.into();
+        let step =
+            Step::new("random_resized_crop", move |image, rng| random_resized_crop(&image, settings, rng));
+        self.pipe(step.settings(settings.settings()).check(settings.check()))
+    }
+
+    fn random_hflip(self, p: f64) -> Graph<Image> {
+        let step = Step::new("random_hflip", move |mut image, rng| {
+            if rng.chance(p) {
+                hflip(&mut image);
+            }
+            Ok(image)
+        });
+        let problem = (!(0.0..=1.0).contains(&p)).then(|| format!("the probability is {p}, not from 0 to 1"));
+        self.pipe(Step { problem, ..step }.settings(format!("p {p}")))
+    }
+
+    fn to_tensor(self, normalize: Normalize) -> Graph<Tensor> {
+        let step = Step::new("to_tensor", move |image, _| to_tensor(&image, &normalize));
+        self.pipe(step.settings(format!("{normalize:?}")))
+    }
+
+    fn to_tensor_u8(self) -> Graph<Tensor> {
+        self.pipe(Step::new("to_tensor_u8", |image, _| to_tensor_u8(&image)))
+    }
+}
+
+mod sealed {
+    /// The graphs that have these methods; more may be added to the traits.
+    pub trait Sealed {}
+
+    impl Sealed for datapipes::Graph<bytes::Bytes> {}
+    impl Sealed for datapipes::Graph<crate::Image> {}
+}
+
+/// A picture in, something out.
+struct Step<F> {
+    name: &'static str,
+    settings: String,
+    problem: Option<String>,
+    f: Arc<F>,
+}
+
+impl<F> Step<F> {
+    fn new<Out>(name: &'static str, f: F) -> Self
+    where
+        F: Fn(Image, &mut Rng) -> Result<Out> + Send + Sync + 'static,
+    {
+        Step { name, settings: String::new(), problem: None, f: Arc::new(f) }
+    }
+
+    fn settings(self, settings: String) -> Self {
+        Step { settings, ..self }
+    }
+
+    /// An error that every item would meet.
+    fn check(self, checked: Result<()>) -> Self {
+        Step { problem: checked.err().map(|error| error.to_string()), ..self }
+    }
+}
+
+impl<Out: Weigh, F> Pipe<Image> for Step<F>
+where
+    F: Fn(Image, &mut Rng) -> Result<Out> + Send + Sync + 'static,
+{
+    type Out = Out;
+
+    fn apply(&self, input: Items<Image>, cx: &Context) -> Items<Out> {
+        let (f, context) = (self.f.clone(), cx.clone());
+        input.each(cx, move |item| {
+            let mut rng = context.rng(item.origin());
+            Some(item.try_map(|image| f(image, &mut rng)))
+        })
+    }
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_settings(&self.settings).with_problem(self.problem.as_deref())
+    }
+    fn weigh(&self, item: &Out) -> usize {
+        item.bytes()
+    }
+}
+
+/// How many bytes it keeps alive.
+trait Weigh: Send + 'static {
+    fn bytes(&self) -> usize;
+}
+
+impl Weigh for Image {
+    fn bytes(&self) -> usize {
+        self.data().len()
+    }
+}
+
+impl Weigh for Tensor {
+    fn bytes(&self) -> usize {
+        self.byte_len()
+    }
+}

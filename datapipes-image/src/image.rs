@@ -1,0 +1,116 @@
+//! A decoded picture.
+
+use std::fmt;
+
+use datapipes::{Error, ErrorKind, Result};
+
+/// Most pixels that a picture may have by default: as Pillow, where an error replaces the warning.
+pub(crate) const MAX_PIXELS: u64 = 178_956_970;
+
+/// A decoded picture: 8 bits a channel, channels interleaved, rows from the top.
+///
+/// - Its width and height are at least 1, and it has 1 channel (gray) or 3 (RGB).
+/// - Its data is `height * width * channels` long, without padding.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Image {
+    width: u32,
+    height: u32,
+    channels: u8,
+    data: Vec<u8>,
+}
+
+impl Image {
+    /// A picture of these bytes, which are not copied.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if an edge is zero, the channels are neither 1 nor 3, or the length does not fit.
+    pub fn new(width: u32, height: u32, channels: u8, data: Vec<u8>) -> Result<Image> {
+        let wanted = u128::from(width) * u128::from(height) * u128::from(channels);
+        if wanted == 0 || !matches!(channels, 1 | 3) || wanted != data.len() as u128 {
+            let message = format!("{} bytes for an image of {width}x{height}x{channels}", data.len());
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        Ok(Image { width, height, channels, data })
+    }
+
+    /// A black picture, for a size that the caller has checked.
+    pub(crate) fn black(width: u32, height: u32, channels: u8) -> Image {
+        let data = vec![0; width as usize * height as usize * usize::from(channels)];
+        Image { width, height, channels, data }
+    }
+
+    /// Pixels in a row.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// Rows.
+    pub fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// 1 for gray, 3 for RGB.
+    pub fn channels(&self) -> u8 {
+        self.channels
+    }
+
+    /// The pixels.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The pixels, to be changed.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+
+    /// The pixels, without a copy.
+    pub fn into_data(self) -> Vec<u8> {
+        self.data
+    }
+
+    /// The channels of one pixel.
+    ///
+    /// # Panics
+    /// If it lies outside.
+    pub fn pixel(&self, x: u32, y: u32) -> &[u8] {
+        assert!(x < self.width && y < self.height, "({x}, {y}) is outside {self:?}");
+        let start = (y as usize * self.width as usize + x as usize) * usize::from(self.channels);
+        &self.data[start..start + usize::from(self.channels)]
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Image({}x{}x{})", self.width, self.height, self.channels)
+    }
+}
+
+/// An error about a size that no picture can have.
+pub(crate) fn check_size(width: u32, height: u32) -> Result<()> {
+    if width == 0 || height == 0 {
+        return Err(Error::new(ErrorKind::Config, format!("an image of {width}x{height} has no pixels")));
+    }
+    if u64::from(width) * u64::from(height) > MAX_PIXELS {
+        let message = format!("an image of {width}x{height} has more than {MAX_PIXELS} pixels");
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_data_fits_its_size() {
+        assert!(Image::new(2, 3, 3, vec![0; 18]).is_ok());
+        for (width, height, channels, len) in [(2, 3, 3, 17), (0, 3, 3, 0), (2, 3, 4, 24), (2, 3, 0, 0)] {
+            let error = Image::new(width, height, channels, vec![0; len]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Shape);
+            assert!(error.to_string().contains(&format!("{len} bytes")), "{error}");
+        }
+        let huge = Image::new(u32::MAX, u32::MAX, 3, vec![]).unwrap_err();
+        assert_eq!(huge.kind(), ErrorKind::Shape);
+    }
+}

@@ -1,0 +1,124 @@
+//! From a picture to numbers for a model.
+
+use datapipes::{Error, ErrorKind, Result, Tensor};
+
+use crate::Image;
+
+/// Mean and standard deviation of each channel, on a scale from 0 to 1. A gray picture uses the first of each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Normalize {
+    mean: [f32; 3],
+    std: [f32; 3],
+}
+
+impl Normalize {
+    /// Those of ImageNet, which most pretrained models expect.
+    pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+    /// None: values from 0 to 1.
+    pub const UNIT: Normalize = Normalize { mean: [0.0; 3], std: [1.0; 3] };
+
+    /// Takes `mean` off and divides by `std`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if a value is not finite or a standard deviation is not positive.
+    pub fn new(mean: [f32; 3], std: [f32; 3]) -> Result<Normalize> {
+        // The reciprocal of a tiny number is infinite.
+        let fine =
+            mean.iter().all(|m| m.is_finite()) && std.iter().all(|&s| s > 0.0 && (1.0 / s).is_normal());
+        if !fine {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("cannot normalise by mean {mean:?}, std {std:?}"),
+            ));
+        }
+        Ok(Normalize { mean, std })
+    }
+}
+
+/// Makes a tensor of `f32`, `[channels, height, width]`: pixels divided by 255 and normalised, in one pass.
+///
+/// A value may differ in its last bit from dividing, subtracting and dividing, since it is computed as one
+/// multiplication and one addition.
+///
+/// # Errors
+/// None that the types do not rule out.
+pub fn to_tensor(image: &Image, normalize: &Normalize) -> Result<Tensor> {
+    let scale = |c: usize| 1.0 / (255.0 * normalize.std[c]);
+    let shift = |c: usize| -normalize.mean[c] / normalize.std[c];
+    planes(image, |c| {
+        let (scale, shift) = (scale(c), shift(c));
+        move |value| f32::from(value) * scale + shift
+    })
+}
+
+/// Makes a tensor of `u8`, `[channels, height, width]`: a quarter of the memory, for a model that normalises by
+/// itself.
+///
+/// # Errors
+/// None that the types do not rule out.
+pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
+    planes(image, |_| |value| value)
+}
+
+/// One plane after another, each value through its channel's function.
+fn planes<T, F>(image: &Image, of_channel: impl Fn(usize) -> F) -> Result<Tensor>
+where
+    T: datapipes::Element + Default,
+    F: Fn(u8) -> T,
+{
+    let (width, height) = (image.width() as usize, image.height() as usize);
+    let mut values = vec![T::default(); image.data().len()];
+    if image.channels() == 1 {
+        let gray = of_channel(0);
+        values.iter_mut().zip(image.data()).for_each(|(to, &value)| *to = gray(value));
+    } else {
+        let (r, g, b) = (of_channel(0), of_channel(1), of_channel(2));
+        let (to_r, rest) = values.split_at_mut(width * height);
+        let (to_g, to_b) = rest.split_at_mut(width * height);
+        let pixels = image.data().as_chunks::<3>().0;
+        for (((pixel, to_r), to_g), to_b) in pixels.iter().zip(to_r).zip(to_g).zip(to_b) {
+            *to_r = r(pixel[0]);
+            *to_g = g(pixel[1]);
+            *to_b = b(pixel[2]);
+        }
+    }
+    Tensor::from_vec(values, [usize::from(image.channels()), height, width])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_become_planes() {
+        let image = Image::new(2, 2, 3, vec![0, 10, 20, 1, 11, 21, 2, 12, 22, 3, 13, 23]).unwrap();
+        let tensor = to_tensor_u8(&image).unwrap();
+        assert_eq!(tensor.shape(), [3, 2, 2]);
+        assert_eq!(tensor.as_slice::<u8>().unwrap(), [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]);
+        let gray = Image::new(3, 1, 1, vec![0, 255, 0]).unwrap();
+        let tensor = to_tensor(&gray, &Normalize::UNIT).unwrap();
+        assert_eq!(tensor.shape(), [1, 1, 3]);
+        assert_eq!(tensor.as_slice::<f32>().unwrap(), [0.0, 1.0, 0.0]);
+    }
+
+    #[test]
+    fn values_are_those_of_three_passes() {
+        let image = Image::new(16, 16, 3, (0..768).map(|i| (i / 3) as u8).collect()).unwrap();
+        let tensor = to_tensor(&image, &Normalize::IMAGENET).unwrap();
+        for (i, &value) in tensor.as_slice::<f32>().unwrap().iter().enumerate() {
+            let (c, pixel) = (i / 256, (i % 256) as f32 / 255.0);
+            let wanted = (pixel - Normalize::IMAGENET.mean[c]) / Normalize::IMAGENET.std[c];
+            assert!((value - wanted).abs() < 1e-6, "{i}: {value} {wanted}");
+        }
+    }
+
+    #[test]
+    fn a_deviation_that_makes_infinities_is_refused() {
+        for std in [0.0, -1.0, f32::NAN, f32::INFINITY, 1e-45] {
+            let error = Normalize::new([0.5; 3], [0.2, std, 0.2]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+        }
+        assert!(Normalize::new([f32::NAN, 0.0, 0.0], [1.0; 3]).is_err());
+        assert!(Normalize::new([0.5; 3], [0.5; 3]).is_ok());
+    }
+}

@@ -1,0 +1,26 @@
+//! Scaled pictures: those that Pillow makes.
+
+use datapipes_image::{Filter, Rect, resize, resized_crop};
+
+use crate::{difference, picture};
+
+#[test]
+fn pictures_are_scaled_as_by_pillow() {
+    let source = picture("resize.source.png");
+    for (name, filter) in
+        [("bilinear", Filter::Bilinear), ("catmull_rom", Filter::CatmullRom), ("lanczos3", Filter::Lanczos3)]
+    {
+        for (width, height) in [(11, 9), (31, 27)] {
+            let expected = picture(&format!("resize.{name}.{width}x{height}.png"));
+            let off = difference(&resize(&source, width, height, filter).unwrap(), &expected);
+            assert!(off <= 2, "{name} to {width}x{height} is off by {off}");
+        }
+    }
+}
+
+#[test]
+fn a_part_is_scaled_without_what_is_beside_it() {
+    let part = Rect { x: 3, y: 2, width: 17, height: 13 };
+    let image = resized_crop(&picture("resize.source.png"), part, 9, 9, Filter::Bilinear).unwrap();
+    assert!(difference(&image, &picture("resize.crop.png")) <= 2);
+}
