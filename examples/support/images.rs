@@ -1,0 +1,84 @@
+//! Graphs from what people have: tar shards, or folders of images with a folder for each class.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bytes::Bytes;
+use datapipes::{BoxError, Graph, Result, Rng, Tensor};
+use datapipes_image::{Image, Normalize, decode, hflip, random_resized_crop, to_tensor};
+use datapipes_io::prelude::*;
+use datapipes_io::{Sample, list_files};
+
+const IMAGES: [&str; 3] = ["jpg", "jpeg", "png"];
+
+/// Encoded images and their labels, from all tar shards below a folder (or one shard).
+pub fn from_shards(path: &Path, names: usize, samples: usize) -> Graph<(Bytes, u32)> {
+    list_files(path, "**/*.{tar,tar.gz,tgz}")
+        .shuffle(names)
+        .sharding_filter()
+        .load_files()
+        .untar()
+        .samples()
+        .shuffle(samples)
+        .named("shuffle samples")
+        .try_map(labelled)
+        .named("label")
+}
+
+fn labelled(sample: Sample) -> Result<(Bytes, u32)> {
+    let field = IMAGES.into_iter().find(|field| sample.has(field)).unwrap_or(IMAGES[0]);
+    let label = if sample.has("cls") { sample.parse("cls")? } else { 0 };
+    Ok((sample.get(field)?.clone(), label))
+}
+
+/// Encoded images and their labels, from a folder of folders; classes are numbered by their folders' names.
+pub fn from_folder(path: &Path, names: usize) -> std::io::Result<Graph<(Bytes, u32)>> {
+    let mut classes = BTreeMap::new();
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            classes.insert(entry.file_name().to_string_lossy().into_owned(), 0);
+        }
+    }
+    for (number, label) in classes.values_mut().enumerate() {
+        *label = number as u32;
+    }
+    let files = list_files(path, "**/*.{jpg,jpeg,png,JPG,JPEG,PNG}");
+    let labelled = files.shuffle(names).sharding_filter().load_files().map(move |file| {
+        let class = file.name.split('/').next().unwrap_or_default();
+        (file.data, classes.get(class).copied().unwrap_or(0))
+    });
+    Ok(labelled.named("label"))
+}
+
+/// What ImageNet training does: decode, random resized crop to `size`, flip, normalise; then batches of tensors,
+/// `[n, 3, size, size]` of `f32` and `[n]` of `u32`.
+pub fn training_batches(images: Graph<(Bytes, u32)>, size: u32, batch: usize) -> Graph<(Tensor, Tensor)> {
+    images
+        .try_map(|(bytes, label)| decode(&bytes).map(|image| (image, label)))
+        .named("decode")
+        .try_map_random(move |(image, label), rng| augment(&image, size, rng).map(|tensor| (tensor, label)))
+        .named("augment")
+        .batch(batch)
+        .collate()
+}
+
+fn augment(image: &Image, size: u32, rng: &mut Rng) -> Result<Tensor> {
+    let mut crop = random_resized_crop(image, size, rng)?;
+    if rng.chance(0.5) {
+        hflip(&mut crop);
+    }
+    to_tensor(&crop, &Normalize::IMAGENET)
+}
+
+/// Whether there are tar shards at or below a path, or else images; an error if neither.
+pub fn has_shards(path: &Path) -> Result<bool, BoxError> {
+    let found = |pattern| list_files(path, pattern).take(1).collect().is_ok_and(|files| !files.is_empty());
+    if found("**/*.{tar,tar.gz,tgz}") {
+        Ok(true)
+    } else if found("**/*.{jpg,jpeg,png,JPG,JPEG,PNG}") {
+        Ok(false)
+    } else {
+        Err(format!("{}: neither tar shards nor images", path.display()).into())
+    }
+}

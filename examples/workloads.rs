@@ -1,0 +1,229 @@
+//! Runs a workload and prints one JSON line, in the format of common loader benchmarks, to stand beside other loaders.
+//!
+//! `cargo run --release --example workloads -- w5|w1|w2 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER]
+//! [--data DIR] [--src wds|folder] [--stats] --json`; options may also be given as `key=value`.
+//!
+//! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); what an item costs.
+//! - `w1`: bytes of images from tar shards or a folder, page cache warm, batches of 256.
+//! - `w2`: read → decode → random resized crop to 224 → flip → f32 CHW normalised → batches of 64.
+//!
+//! `w1` and `w2` read `DIR/wds/*.tar` (or `DIR/img/train/CLASS/*.jpg`); without `--data` it is `$BENCH_DATA`, else the
+//! shards that the quickstart example makes.
+
+#[path = "support/args.rs"]
+mod args;
+#[path = "support/images.rs"]
+mod images;
+#[path = "support/mod.rs"]
+mod support;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use args::Args;
+use datapipes::{BoxError, DataLoader, Graph, Order};
+use datapipes_io::list_files;
+use datapipes_io::prelude::*;
+
+const USAGE: &str = "workloads w5|w1|w2 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
+                     [--src wds|folder] [--stats] [--json]";
+
+fn main() -> Result<(), BoxError> {
+    let known = ["workers", "batch", "epochs", "n", "order", "data", "src"];
+    let args = Args::parse(&["json", "stats"], &known, USAGE);
+    match args.words.first().map(|w| w.to_lowercase()).as_deref() {
+        Some("w5") => w5(&args),
+        Some("w1") => w1(&args),
+        Some("w2") => w2(&args),
+        _ => {
+            eprintln!("{USAGE}");
+            std::process::exit(2);
+        }
+    }
+}
+
+fn w5(args: &Args) -> Result<(), BoxError> {
+    let (n, batch) = (args.get("n").unwrap_or(1_000_000), args.get("batch").unwrap_or(100));
+    let graph = Graph::range(0..n).map(|v| v + 1).filter(|v| v % 2 == 0).shuffle(1000).batch(batch);
+    let settings = serde_json::json!({ "n": n, "batch": batch });
+    let mut sum = 0;
+    let mut meter = Meter::new("W5", args, settings);
+    meter.run(graph, |batch| {
+        sum += batch.iter().sum::<u64>();
+        (0, 0)
+    })?;
+    meter.items = n * meter.epochs_s.len() as u64;
+    let even = n / 2;
+    assert_eq!(sum, even * (even + 1) * meter.epochs_s.len() as u64, "every item once");
+    meter.print()
+}
+
+fn w1(args: &Args) -> Result<(), BoxError> {
+    let batch = args.get("batch").unwrap_or(256);
+    let (data, folder) = data(args)?;
+    let images = if folder {
+        list_files(data, "**/*.{jpg,jpeg,png}").load_files().map(|file| file.data)
+    } else {
+        let samples = list_files(data, "**/*.tar").load_files().untar().samples();
+        samples.try_map(|mut sample| sample.take("jpg"))
+    };
+    let mut meter = Meter::new("W1", args, serde_json::json!({ "batch": batch, "src": source(folder) }));
+    meter.run(images.batch(batch), |batch| (batch.len() as u64, batch.iter().map(|b| b.len() as u64).sum()))?;
+    meter.print()
+}
+
+fn w2(args: &Args) -> Result<(), BoxError> {
+    let batch = args.get("batch").unwrap_or(64);
+    let (data, folder) = data(args)?;
+    let images = if folder { images::from_folder(&data, 100_000)? } else { images::from_shards(&data, 1000, 500) };
+    let graph = images::training_batches(images, 224, batch);
+    let bytes = bytes_below(&data)?;
+    let mut meter = Meter::new("W2", args, serde_json::json!({ "batch": batch, "src": source(folder) }));
+    meter.run(graph, |(images, labels)| {
+        assert_eq!(images.shape()[1..], [3, 224, 224]);
+        (labels.len() as u64, 0)
+    })?;
+    meter.bytes = bytes * meter.epochs_s.len() as u64;
+    meter.print()
+}
+
+fn source(folder: bool) -> &'static str {
+    if folder { "folder" } else { "wds" }
+}
+
+/// Where the data is, and whether it is a folder of images.
+fn data(args: &Args) -> Result<(PathBuf, bool), BoxError> {
+    let folder = args.get::<String>("src").is_some_and(|src| src == "folder");
+    let root = args.get::<PathBuf>("data").or_else(|| std::env::var_os("BENCH_DATA").map(PathBuf::from));
+    Ok(match root {
+        Some(root) if folder => (root.join("img/train"), true),
+        Some(root) => (root.join("wds"), false),
+        None => (support::quickstart_shards(2000)?, false),
+    })
+}
+
+fn bytes_below(path: &std::path::Path) -> Result<u64, BoxError> {
+    let files = list_files(path, "**/*.{tar,jpg,jpeg,png}").collect()?;
+    Ok(files.iter().map(|file| file.path.metadata().map_or(0, |m| m.len())).sum())
+}
+
+/// Times epochs and prints the line.
+struct Meter {
+    workload: &'static str,
+    params: serde_json::Value,
+    workers: usize,
+    order: Order,
+    epochs: u64,
+    stats: bool,
+    json: bool,
+    startup: Instant,
+    items: u64,
+    bytes: u64,
+    wall_s: f64,
+    cpu_s: f64,
+    ttfb_s: f64,
+    epochs_s: Vec<f64>,
+}
+
+impl Meter {
+    fn new(workload: &'static str, args: &Args, mut params: serde_json::Value) -> Meter {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = args.get("workers").unwrap_or(cores);
+        let order: Order = args.get("order").unwrap_or_default();
+        params["workers"] = workers.into();
+        params["order"] = order.to_string().into();
+        let epochs = args.get("epochs").unwrap_or(1);
+        params["epochs"] = epochs.into();
+        Meter {
+            workload,
+            params,
+            workers,
+            order,
+            epochs,
+            stats: args.has("stats"),
+            json: args.has("json"),
+            startup: Instant::now(),
+            items: 0,
+            bytes: 0,
+            wall_s: 0.0,
+            cpu_s: 0.0,
+            ttfb_s: 0.0,
+            epochs_s: Vec::new(),
+        }
+    }
+
+    fn run<T: Send + 'static>(
+        &mut self,
+        graph: Graph<T>,
+        mut count: impl FnMut(&T) -> (u64, u64),
+    ) -> Result<(), BoxError> {
+        let (begun, cpu) = (Instant::now(), cpu_seconds());
+        let loader = DataLoader::builder(graph).workers(self.workers).order(self.order).build()?;
+        for epoch in 0..self.epochs {
+            let started = Instant::now();
+            for batch in loader.epoch(epoch).blocking() {
+                let batch = batch?;
+                if self.ttfb_s == 0.0 {
+                    self.ttfb_s = begun.elapsed().as_secs_f64();
+                }
+                let (items, bytes) = count(&batch);
+                self.items += items;
+                self.bytes += bytes;
+            }
+            self.epochs_s.push(started.elapsed().as_secs_f64());
+        }
+        self.wall_s = begun.elapsed().as_secs_f64();
+        self.cpu_s = cpu_seconds() - cpu;
+        if self.stats {
+            eprintln!("{}\n{}", loader.explain(), loader.stats().expect("an epoch ran"));
+        }
+        Ok(())
+    }
+
+    fn print(&self) -> Result<(), BoxError> {
+        let mb = self.bytes as f64 / 1e6;
+        let mut line = serde_json::json!({
+            "peer": "datapipes",
+            "workload": self.workload,
+            "params": self.params,
+            "items": self.items,
+            "mb": round(mb, 3),
+            "wall_s": round(self.wall_s, 4),
+            "cpu_s": round(self.cpu_s, 3),
+            "ttfb_s": round(self.ttfb_s, 4),
+            "items_per_s": round(self.items as f64 / self.wall_s, 2),
+            "mb_per_s": round(mb / self.wall_s, 2),
+            "startup_s": round(self.startup.elapsed().as_secs_f64() - self.wall_s, 3),
+            "rss_self_mb": round(peak_rss_mb(), 1),
+        });
+        if self.epochs_s.len() > 1 {
+            line["epochs_s"] = self.epochs_s.iter().map(|s| round(*s, 4)).collect();
+        }
+        if self.json {
+            println!("{line}");
+        } else {
+            println!("{}: {} items in {:.3} s, {:.1}/s", self.workload, self.items, self.wall_s, self.items as f64 / self.wall_s);
+        }
+        Ok(())
+    }
+}
+
+fn round(value: f64, digits: i32) -> f64 {
+    let scale = 10f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+/// User and system time of this process so far.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+/// The largest part of this process that was in memory at once.
+fn peak_rss_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
