@@ -154,7 +154,8 @@ mod tests {
     #[test]
     fn both_items_are_named() {
         let shapes = Graph::from_vec(vec![[3, 2], [3, 2], [3, 4]]);
-        let tensors = shapes.try_map(|shape| Tensor::zeros(crate::DType::U8, shape)).map(|image| (1u8, image));
+        let tensors =
+            shapes.try_map(|shape| Tensor::zeros(crate::DType::U8, shape)).map(|image| (1u8, image));
         let error = tensors.batch(3).collate().collect().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Shape);
         assert_eq!(
@@ -169,7 +170,12 @@ mod tests {
         assert_eq!(graph.collect().unwrap_err().to_string(), "collate_with: [0:0, 0:1]: never");
         let stacked = Graph::range(1..3).map(|n| vec![0u8; n as usize]).batch(2);
         let stacked = stacked.collate_with(|rows| {
-            Tensor::stack(&rows.into_iter().map(|r| Tensor::from_vec(r.clone(), [r.len()])).collect::<Result<Vec<_>>>()?)
+            Tensor::stack(
+                &rows
+                    .into_iter()
+                    .map(|r| Tensor::from_vec(r.clone(), [r.len()]))
+                    .collect::<Result<Vec<_>>>()?,
+            )
         });
         let error = stacked.collect().unwrap_err().to_string();
         assert!(error.ends_with("0:0 has shape [1], 0:1 has shape [2]"), "{error}");

@@ -2,6 +2,7 @@
 
 mod batch;
 mod bucket_batch;
+mod cache;
 mod collate;
 mod enumerate;
 mod filter;
@@ -12,7 +13,9 @@ mod map_async;
 mod padded_batch;
 mod prefetch;
 mod repeat;
+mod sample;
 mod scan;
+mod sharding_filter;
 mod shuffle;
 mod skip;
 mod sources;
@@ -21,6 +24,7 @@ mod unbatch;
 
 pub use batch::Batch;
 pub use bucket_batch::BucketBatch;
+pub use cache::Cache;
 pub use collate::{Collate, CollateWith};
 pub use enumerate::Enumerate;
 pub use filter::Filter;
@@ -31,7 +35,9 @@ pub use map_async::MapAsync;
 pub use padded_batch::Pad;
 pub use prefetch::Prefetch;
 pub use repeat::Repeat;
+pub use sample::{Sample, SampleWith};
 pub use scan::Scan;
+pub use sharding_filter::{ShardingFilter, ShardingFilterPadded};
 pub use shuffle::Shuffle;
 pub use skip::Skip;
 pub use sources::{FromIterator, FromStream};

@@ -92,7 +92,10 @@ mod tests {
         let graph = shapes.try_map(|shape| Tensor::zeros(DType::F32, shape)).padded_batch(3, 0f32);
         let error = graph.collect().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Shape);
-        assert!(error.to_string().contains("0:0 has steps of shape [2], 0:2 has steps of shape [4]"), "{error}");
+        assert!(
+            error.to_string().contains("0:0 has steps of shape [2], 0:2 has steps of shape [4]"),
+            "{error}"
+        );
     }
 
     #[test]
