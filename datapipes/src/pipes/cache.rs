@@ -1,0 +1,187 @@
+//! Keeps the items of the first pass in memory for the later ones.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::StreamExt;
+
+use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe};
+
+/// Keeps the items of the first pass in memory for the later ones; see [`Graph::cache`].
+pub struct Cache<T> {
+    most: usize,
+    kept: Arc<Mutex<Kept<T>>>,
+}
+
+enum Kept<T> {
+    /// No pass has come to its end.
+    Nothing,
+    Everything(Arc<[Item<T>]>),
+    /// There are more items than may be kept.
+    TooMany,
+}
+
+impl<T> Cache<T> {
+    /// Of at most so many items.
+    pub fn new(most: usize) -> Self {
+        Cache { most, kept: Arc::new(Mutex::new(Kept::Nothing)) }
+    }
+}
+
+impl<T> fmt::Debug for Cache<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("most", &self.most).finish_non_exhaustive()
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
+    type Out = T;
+
+    fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
+        let (most, kept, cx) = (self.most, self.kept.clone(), cx.clone());
+        Items::generate(async move |out| {
+            let lock = || kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let (ready, mut filling) = match &*lock() {
+                Kept::Everything(items) => (Some(items.clone()), None),
+                Kept::Nothing => (None, Some(Vec::new())),
+                Kept::TooMany => (None, None),
+            };
+            if let Some(items) = ready {
+                drop(input);
+                for item in items.iter() {
+                    let (value, mut origin) = item.clone().into_parts();
+                    if cx.round() > 0 {
+                        origin = origin.child(cx.round());
+                    }
+                    out.emit(Ok(Item::new(value, origin))).await;
+                }
+                return;
+            }
+            while let Some(item) = input.next().await {
+                match (&item, &mut filling) {
+                    (Ok(item), Some(items)) if items.len() < most => items.push(item.clone()),
+                    (Ok(_), Some(_)) => {
+                        filling = None;
+                        *lock() = Kept::TooMany;
+                        let node = &**cx.node();
+                        tracing::warn!(node, most, "more items than the cache may keep; it keeps none");
+                    }
+                    // What failed now may be there in the next pass.
+                    (Err(_), _) => filling = None,
+                    (Ok(_), None) => {}
+                }
+                out.emit(item).await;
+            }
+            // A cancelled epoch ends early.
+            if let Some(items) = filling
+                && !cx.is_cancelled()
+                && let kept @ Kept::Nothing = &mut *lock()
+            {
+                *kept = Kept::Everything(items.into());
+            }
+        })
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::default().with_buffered(self.most).with_settings(format_args!("up to {}", self.most))
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Graph<T> {
+    /// Keeps the items of the first complete pass in memory; later epochs and rounds get clones of them, in the
+    /// same order, and what is above does not run again.
+    ///
+    /// Put it above every shuffle and augmentation, which would be frozen otherwise: what is below sees the same
+    /// items each epoch. A pass that was dropped, or in which an item failed, keeps nothing, and the next one tries
+    /// again. With more than `most` items nothing is kept, every epoch runs what is above, and a warning is
+    /// logged. The cache belongs to this node of the graph, so all loaders of the graph share it; it is freed with
+    /// the last of them. Items keep their origins; [`repeat`](Graph::repeat)'s later rounds get children of them.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
+    /// use datapipes::{DataLoader, Graph};
+    /// let reads = Arc::new(AtomicU64::new(0));
+    /// let count = reads.clone();
+    /// let graph = Graph::range(0..3).inspect(move |_| { count.fetch_add(1, Ordering::Relaxed); }).cache(100);
+    /// let loader = DataLoader::builder(graph).workers(0).build()?;
+    /// for epoch in 0..5 {
+    ///     assert_eq!(loader.epoch(epoch).blocking().count(), 3);
+    /// }
+    /// assert_eq!(reads.load(Ordering::Relaxed), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cache(self, most: usize) -> Graph<T> {
+        self.pipe(Cache::new(most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataLoader, OnError};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// A graph of five items, and how often one was made.
+    fn counted() -> (Graph<u64>, Arc<AtomicU64>) {
+        let made = Arc::new(AtomicU64::new(0));
+        let count = made.clone();
+        let graph = Graph::range(0..5).inspect(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        (graph, made)
+    }
+
+    fn loader(graph: Graph<u64>) -> DataLoader<u64> {
+        DataLoader::builder(graph).workers(0).on_error(OnError::skip(9)).build().unwrap()
+    }
+
+    #[test]
+    fn a_pass_that_was_dropped_keeps_nothing() {
+        let (graph, made) = counted();
+        let loader = loader(graph.cache(5));
+        let mut epoch = loader.epoch(0).blocking();
+        epoch.next().unwrap().unwrap();
+        drop(epoch);
+        let before = made.load(Ordering::Relaxed);
+        for epoch in 0..2 {
+            let seen: Vec<u64> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
+            assert_eq!(seen, [0, 1, 2, 3, 4]);
+        }
+        assert_eq!(made.load(Ordering::Relaxed), before + 5);
+    }
+
+    #[test]
+    fn a_pass_with_an_error_keeps_nothing() {
+        let (graph, made) = counted();
+        let failed = AtomicU64::new(0);
+        let failed = Arc::new(failed);
+        let flaky = graph.try_map(move |n| {
+            if n == 2 && failed.fetch_add(1, Ordering::Relaxed) == 0 { Err("flaky") } else { Ok(n) }
+        });
+        let loader = loader(flaky.cache(5));
+        let counts: Vec<usize> = (0..3).map(|epoch| loader.epoch(epoch).blocking().count()).collect();
+        assert_eq!(counts, [4, 5, 5]);
+        assert_eq!(made.load(Ordering::Relaxed), 10);
+    }
+
+    #[test]
+    fn too_many_items_are_not_kept() {
+        let (graph, made) = counted();
+        let loader = loader(graph.cache(4));
+        assert!((0..3).all(|epoch| loader.epoch(epoch).blocking().count() == 5));
+        assert_eq!(made.load(Ordering::Relaxed), 15);
+    }
+
+    #[test]
+    fn rounds_of_a_repeat_use_it_and_have_origins_of_their_own() {
+        let (graph, made) = counted();
+        let graph = graph.cache(5).repeat(3).try_map(|n| if n == 4 { Err("four") } else { Ok(n) });
+        let loader = loader(graph);
+        let mut epoch = loader.epoch(0).blocking();
+        assert_eq!(epoch.by_ref().count(), 12);
+        assert_eq!(made.load(Ordering::Relaxed), 5);
+    }
+}

@@ -1,0 +1,62 @@
+//! Puts inputs one behind the other.
+
+use futures::StreamExt;
+
+use crate::{Context, Facts, Graph, Items, Join};
+
+/// Puts inputs one behind the other; see [`Graph::concat`].
+#[derive(Clone, Debug)]
+pub struct Concat {
+    inputs: usize,
+}
+
+impl Concat {
+    /// Of so many inputs.
+    pub fn new(inputs: usize) -> Self {
+        Concat { inputs }
+    }
+}
+
+impl<T: Send + 'static> Join<Vec<T>> for Concat {
+    type Out = T;
+
+    fn join(&self, inputs: Vec<Items<T>>, _: &Context) -> Items<T> {
+        Items::from_stream(futures::stream::iter(inputs).flatten())
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_problem((self.inputs == 0).then_some("no inputs"))
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Puts graphs one behind the other: all items of the first, then all of the second, and so on.
+    ///
+    /// An input starts when the one before it has ended. To mix them see [`mux`](Graph::mux),
+    /// [`interleave`](Graph::interleave) and [`mix`](Graph::mix).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// let graph = Graph::concat([Graph::range(0..2), Graph::range(5..7)]);
+    /// assert_eq!(graph.collect().unwrap(), [0, 1, 5, 6]);
+    /// ```
+    pub fn concat(inputs: impl IntoIterator<Item = Graph<T>>) -> Graph<T> {
+        let inputs = Vec::from_iter(inputs);
+        let concat = Concat::new(inputs.len());
+        Graph::join(inputs, concat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_30_no_items_and_no_inputs() {
+        assert_eq!(
+            Graph::concat([Graph::range(0..0), Graph::range(3..4), Graph::range(0..0)]).collect().unwrap(),
+            [3]
+        );
+        assert!(Graph::<u64>::concat([]).collect().unwrap_err().to_string().contains("concat: no inputs"));
+    }
+}

@@ -1,0 +1,108 @@
+//! Reads several inputs by turns, some at a time.
+
+use futures::StreamExt;
+
+use crate::{Context, Facts, Graph, Items, Join};
+
+/// Reads several inputs by turns, some at a time; see [`Graph::interleave`].
+#[derive(Clone, Debug)]
+pub struct Interleave {
+    inputs: usize,
+    cycle: usize,
+    block: usize,
+}
+
+impl Interleave {
+    /// Of so many inputs, `cycle` of them at a time, `block` items from each by turns.
+    pub fn new(inputs: usize, cycle: usize, block: usize) -> Self {
+        Interleave { inputs, cycle, block }
+    }
+}
+
+impl<T: Send + 'static> Join<Vec<T>> for Interleave {
+    type Out = T;
+
+    fn join(&self, inputs: Vec<Items<T>>, _: &Context) -> Items<T> {
+        let Interleave { cycle, block, .. } = *self;
+        Items::generate(async move |out| {
+            let mut waiting = inputs.into_iter();
+            let mut slots: Vec<Option<Items<T>>> = (0..cycle.min(waiting.len())).map(|_| None).collect();
+            let mut open = 0;
+            while open > 0 || waiting.len() > 0 {
+                for slot in &mut slots {
+                    if slot.is_none() {
+                        *slot = waiting.next();
+                        open += usize::from(slot.is_some());
+                    }
+                    let Some(input) = slot else { continue };
+                    for _ in 0..block {
+                        let Some(item) = input.next().await else {
+                            // Its place is filled when its turn comes again.
+                            *slot = None;
+                            open -= 1;
+                            break;
+                        };
+                        out.emit(item).await;
+                    }
+                }
+            }
+        })
+    }
+    fn facts(&self) -> Facts {
+        let problem = match self {
+            Interleave { inputs: 0, .. } => Some("no inputs"),
+            Interleave { cycle: 0, .. } => Some("a cycle length of zero"),
+            Interleave { block: 0, .. } => Some("a block length of zero"),
+            _ => None,
+        };
+        let settings = format!("{} at a time, blocks of {}", self.cycle, self.block);
+        Facts::any_order().with_settings(settings).with_problem(problem)
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Reads graphs by turns: `block` items from each of the first `cycle`, again and again.
+    ///
+    /// An input that ends frees its place, which the next one takes when the turn comes to it; an input is not
+    /// started before. The order is fixed by these two numbers alone, as in tf.data, however slow an input is. A
+    /// cycle of 1 is [`concat`](Graph::concat); a cycle of all, in blocks of 1, is [`mux`](Graph::mux). Runs in one
+    /// place and holds nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// let inputs = [10, 20, 30].map(|n| Graph::range(n..n + 3));
+    /// let graph = Graph::interleave(inputs, 2, 2);
+    /// assert_eq!(graph.collect().unwrap(), [10, 11, 20, 21, 12, 22, 30, 31, 32]);
+    /// ```
+    pub fn interleave(inputs: impl IntoIterator<Item = Graph<T>>, cycle: usize, block: usize) -> Graph<T> {
+        let inputs = Vec::from_iter(inputs);
+        let interleave = Interleave::new(inputs.len(), cycle, block);
+        Graph::join(inputs, interleave)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// tf.data's documented example: `range(1, 6)`, each repeated 6 times, a cycle of 2 and blocks of 4.
+    #[test]
+    fn gives_the_order_of_tf_data() {
+        let inputs = (1..6).map(|n| Graph::range(0..6).map(move |_| n));
+        let seen = Graph::interleave(inputs, 2, 4).collect().unwrap();
+        let documented =
+            [1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 3, 3, 4, 4, 5, 5, 5, 5, 5, 5];
+        assert_eq!(seen, documented);
+    }
+
+    #[test]
+    fn row_37_empty_inputs_and_wrong_settings() {
+        let inputs = || [0, 2, 0, 1].map(|n| Graph::range(0..n));
+        assert_eq!(Graph::interleave(inputs(), 2, 1).collect().unwrap(), [0, 1, 0]);
+        assert_eq!(Graph::interleave(inputs(), 9, 9).collect().unwrap(), [0, 1, 0]);
+        assert!(Graph::interleave(inputs(), 0, 1).collect().is_err());
+        assert!(Graph::interleave(inputs(), 1, 0).collect().is_err());
+        assert!(Graph::<u8>::interleave([], 1, 1).collect().is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! Takes one item from each input by turns.
+
+use futures::StreamExt;
+
+use crate::{Context, Facts, Graph, Items, Join};
+
+/// Takes one item from each input by turns; see [`Graph::mux`].
+#[derive(Clone, Debug)]
+pub struct Mux {
+    inputs: usize,
+    stop_at_first: bool,
+}
+
+impl Mux {
+    /// Of so many inputs, until all are exhausted.
+    pub fn new(inputs: usize) -> Self {
+        Mux { inputs, stop_at_first: false }
+    }
+
+    /// Ends when the turn comes to an input that is exhausted, as torchdata's `mux`.
+    pub fn stop_at_first(self) -> Self {
+        Mux { stop_at_first: true, ..self }
+    }
+}
+
+impl<T: Send + 'static> Join<Vec<T>> for Mux {
+    type Out = T;
+
+    fn join(&self, mut inputs: Vec<Items<T>>, _: &Context) -> Items<T> {
+        let stop_at_first = self.stop_at_first;
+        Items::generate(async move |out| {
+            let mut turn = 0;
+            while !inputs.is_empty() {
+                turn %= inputs.len();
+                match inputs[turn].next().await {
+                    Some(item) => {
+                        out.emit(item).await;
+                        turn += 1;
+                    }
+                    None if stop_at_first => return,
+                    None => drop(inputs.remove(turn)),
+                }
+            }
+        })
+    }
+    fn facts(&self) -> Facts {
+        Facts { needs_order: self.stop_at_first, ..Facts::default() }
+            .with_settings(if self.stop_at_first { "stop at first" } else { "" })
+            .with_problem((self.inputs == 0).then_some("no inputs"))
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Takes one item from each graph by turns; those that are exhausted are left out, until all are (torchdata's
+    /// `mux_longest`).
+    ///
+    /// With `Graph::join(inputs, Mux::new(n).stop_at_first())` it ends with the first. An item that fails uses up
+    /// its turn. Runs in one place and holds nothing. For unequal shares see [`mix`](Graph::mix); for whatever is
+    /// ready first, [`greedy_join`](Graph::greedy_join).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{Graph, pipes::Mux};
+    /// let inputs = || vec![Graph::range(0..3), Graph::range(10..11), Graph::range(20..22)];
+    /// assert_eq!(Graph::mux(inputs()).collect()?, [0, 10, 20, 1, 21, 2]);
+    /// assert_eq!(Graph::join(inputs(), Mux::new(3).stop_at_first()).collect()?, [0, 10, 20, 1]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn mux(inputs: impl IntoIterator<Item = Graph<T>>) -> Graph<T> {
+        let inputs = Vec::from_iter(inputs);
+        let mux = Mux::new(inputs.len());
+        Graph::join(inputs, mux)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_37_one_empty_one_failing_one_endless() {
+        let endless = Graph::from_iter_with(|| 100..);
+        let failing = Graph::range(0..2).try_map(|n| if n == 0 { Err("zero") } else { Ok(n) });
+        let graph = Graph::mux([Graph::range(0..0), failing, endless]).take(3);
+        let loader =
+            crate::DataLoader::builder(graph).workers(0).on_error(crate::OnError::skip(1)).build().unwrap();
+        let seen: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+        assert_eq!(seen, [100, 1, 101]);
+        assert!(Graph::<u64>::mux([]).collect().is_err());
+    }
+}

@@ -1,0 +1,163 @@
+//! Keeps a part of the items, at random.
+
+use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe};
+
+/// Keeps a number of items, at random; see [`Graph::sample`].
+#[derive(Clone, Debug)]
+pub struct Sample(usize);
+
+impl Sample {
+    /// Keeps so many.
+    pub fn new(items: usize) -> Self {
+        Sample(items)
+    }
+}
+
+impl<T: Send + 'static> Pipe<T> for Sample {
+    type Out = T;
+
+    fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
+        let (size, cx) = (self.0, cx.clone());
+        Items::generate(async move |out| {
+            let mut rng = cx.node_rng();
+            let mut kept: Vec<(u64, Item<T>)> = Vec::new();
+            let mut seen = 0;
+            while let Some(item) = out.next_from(&mut input).await {
+                if cx.is_cancelled() {
+                    return;
+                }
+                seen += 1;
+                if kept.len() < size {
+                    kept.push((seen, item));
+                } else {
+                    cx.count_dropped(1);
+                    // It is kept with the odds that it is among the first `size` of a shuffle of all seen so far.
+                    let place = rng.below(seen);
+                    if let Some(slot) = kept.get_mut(usize::try_from(place).unwrap_or(usize::MAX)) {
+                        *slot = (seen, item);
+                    }
+                }
+            }
+            kept.sort_unstable_by_key(|&(place, _)| place);
+            for (_, item) in kept {
+                out.emit(Ok(item)).await;
+            }
+        })
+    }
+    fn arity(&self) -> Arity {
+        Arity::AtMostOne
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input.min(self.0 as u64))
+    }
+    fn facts(&self) -> Facts {
+        Facts::default()
+            .with_buffered(self.0)
+            .with_settings(self.0)
+            .with_problem((self.0 == 0).then_some("a sample of zero items"))
+    }
+}
+
+/// Keeps each item with the same probability; see [`Graph::sample_with`].
+#[derive(Clone, Debug)]
+pub struct SampleWith(f64);
+
+impl SampleWith {
+    /// Keeps an item with this probability.
+    pub fn new(probability: f64) -> Self {
+        SampleWith(probability)
+    }
+}
+
+impl<T: Send + 'static> Pipe<T> for SampleWith {
+    type Out = T;
+
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
+        let (probability, context) = (self.0, cx.clone());
+        input.each(cx, move |item| {
+            if context.rng(item.origin()).chance(probability) {
+                Some(Ok(item))
+            } else {
+                context.count_dropped(1);
+                None
+            }
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::AtMostOne
+    }
+    fn facts(&self) -> Facts {
+        let sound = (0.0..=1.0).contains(&self.0);
+        Facts::any_order()
+            .with_settings(self.0)
+            .with_problem((!sound).then_some("a probability outside 0 to 1"))
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Keeps `items` items, each set of as many with the same odds, in the order they came.
+    ///
+    /// Reads all that is above before the first comes out (reservoir sampling, Vitter's algorithm R), runs in one
+    /// place and holds `items` items. Which are kept is a function of seed, epoch and the node's name. What is left
+    /// out is counted as dropped. For a share of the items, without waiting, use
+    /// [`sample_with`](Graph::sample_with).
+    ///
+    /// # Examples
+    /// ```
+    /// let some = datapipes::Graph::range(0..100).sample(5).collect().unwrap();
+    /// assert!(some.len() == 5 && some.is_sorted());
+    /// ```
+    pub fn sample(self, items: usize) -> Graph<T> {
+        self.pipe(Sample::new(items))
+    }
+
+    /// Keeps each item with this probability, whatever becomes of the others.
+    ///
+    /// The draw belongs to the item and the epoch, so it is the same on any worker, in any order and after a
+    /// resume. Runs on the CPU workers; order is kept, nothing is held. What is left out is counted as dropped.
+    ///
+    /// # Examples
+    /// ```
+    /// let some = datapipes::Graph::range(0..1000).sample_with(0.1).collect().unwrap();
+    /// assert!((50..150).contains(&some.len()));
+    /// ```
+    pub fn sample_with(self, probability: f64) -> Graph<T> {
+        self.pipe(SampleWith::new(probability))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DataLoader;
+
+    #[test]
+    fn every_item_has_the_same_odds() {
+        let loader = DataLoader::builder(Graph::range(0..10).sample(3)).workers(0).build().unwrap();
+        let mut counts = [0u32; 10];
+        for epoch in 0..3000 {
+            let kept: Vec<u64> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
+            assert!(kept.len() == 3 && kept.is_sorted());
+            kept.iter().for_each(|&n| counts[n as usize] += 1);
+        }
+        assert!(counts.iter().all(|count| count.abs_diff(900) < 120), "{counts:?}");
+    }
+
+    #[test]
+    fn row_34_more_than_there_are() {
+        assert_eq!(Graph::range(0..3).sample(5).collect().unwrap(), [0, 1, 2]);
+        assert_eq!(Graph::range(0..0).sample(5).collect().unwrap(), []);
+    }
+
+    #[test]
+    fn probabilities_are_checked() {
+        assert_eq!(Graph::range(0..9).sample_with(1.0).collect().unwrap().len(), 9);
+        assert_eq!(Graph::range(0..9).sample_with(0.0).collect().unwrap(), []);
+        for wrong in [-0.1, 1.1, f64::NAN] {
+            assert!(Graph::range(0..9).sample_with(wrong).collect().is_err());
+        }
+    }
+}

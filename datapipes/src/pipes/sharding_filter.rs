@@ -1,0 +1,252 @@
+//! Keeps this rank's part of the items.
+
+use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Pipe, Rank, Role, Uneven};
+use futures::StreamExt;
+
+/// Keeps this rank's part of the items; see [`Graph::sharding_filter`].
+#[derive(Clone, Debug, Default)]
+pub struct ShardingFilter(());
+
+impl ShardingFilter {
+    /// Of any items.
+    pub fn new() -> Self {
+        ShardingFilter(())
+    }
+}
+
+impl<T: Send + 'static> Pipe<T> for ShardingFilter {
+    type Out = T;
+
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
+        shard(input, cx, None)
+    }
+    fn facts(&self) -> Facts {
+        Facts::default().with_role(Role::Shard { can_pad: false }).with_buffered(1)
+    }
+}
+
+/// Keeps this rank's part of the items, and can pad it; see [`Graph::sharding_filter_padded`].
+#[derive(Clone, Debug, Default)]
+pub struct ShardingFilterPadded(());
+
+impl ShardingFilterPadded {
+    /// Of items that can be cloned.
+    pub fn new() -> Self {
+        ShardingFilterPadded(())
+    }
+}
+
+impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
+    type Out = T;
+
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
+        shard(input, cx, Some(Item::clone))
+    }
+    fn facts(&self) -> Facts {
+        Facts::default().with_role(Role::Shard { can_pad: true }).with_buffered(1)
+    }
+}
+
+fn shard<T: Send + 'static>(
+    mut input: Items<T>,
+    cx: &Context,
+    pad: Option<fn(&Item<T>) -> Item<T>>,
+) -> Items<T> {
+    let Rank { index, world } = cx.rank();
+    if world <= 1 {
+        return input;
+    }
+    let (uneven, cx) = (cx.uneven().unwrap_or(Uneven::Allow), cx.clone());
+    let pad = pad.filter(|_| uneven == Uneven::Pad);
+    Items::generate(async move |out| {
+        let mut total: u64 = 0;
+        let mut round = Round::default();
+        // The first items of the stream, which any rank may have to repeat.
+        let mut first = Vec::new();
+        while let Some(item) = input.next().await {
+            if cx.is_cancelled() {
+                return;
+            }
+            let place = (total % world as u64) as usize;
+            total += 1;
+            match item {
+                // An error takes an item's place, on every rank.
+                Err(error) => {
+                    round.failed = true;
+                    out.emit(Err(error)).await;
+                }
+                Ok(item) => {
+                    if let Some(clone) = pad
+                        && first.len() < world
+                    {
+                        first.push(clone(&item));
+                    }
+                    if place == index {
+                        match uneven {
+                            // The others may not have theirs.
+                            Uneven::Drop => round.own = Some(item),
+                            _ => {
+                                round.given = true;
+                                out.emit(Ok(item)).await;
+                            }
+                        }
+                    }
+                }
+            }
+            if place + 1 == world {
+                let Round { own, failed, given } = std::mem::take(&mut round);
+                match (own, pad) {
+                    (Some(_), _) if failed => cx.count_dropped(1),
+                    (Some(item), _) => out.emit(Ok(item)).await,
+                    (None, Some(clone)) if !given && !first.is_empty() => {
+                        out.emit(Ok(clone(&first[index % first.len()]))).await;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let left = (total % world as u64) as usize;
+        cx.count_dropped(u64::from(round.own.is_some()));
+        match (uneven, pad) {
+            _ if left == 0 || cx.is_cancelled() => {}
+            (Uneven::Error, _) => {
+                let message =
+                    format!("{total} items do not divide among {world} ranks: {left} are left over");
+                out.emit(Err(Error::new(ErrorKind::Shape, message))).await;
+            }
+            (_, Some(clone)) if !round.given && !first.is_empty() => {
+                let place = if index >= left { index - left } else { index };
+                out.emit(Ok(clone(&first[place % first.len()]))).await;
+            }
+            _ => {}
+        }
+    })
+}
+
+/// What this rank knows of the round that is being dealt.
+struct Round<T> {
+    own: Option<Item<T>>,
+    failed: bool,
+    given: bool,
+}
+
+impl<T> Default for Round<T> {
+    fn default() -> Self {
+        Round { own: None, failed: false, given: false }
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Keeps this rank's part: item `i` goes to rank `i mod world` (see [`Builder::rank`](crate::loader::Builder)).
+    ///
+    /// Every rank reads what is above and keeps its part, so put it where items are cheap, as file names, and
+    /// below the shuffle that is meant for all data. With one rank it does nothing. What goes to other ranks does
+    /// not count as dropped. What happens to items that do not divide evenly is said by [`Uneven`]:
+    ///
+    /// - `Drop`: an item is kept only once every rank has one of the same round; the rest is dropped and counted,
+    ///   and so is a round in which an item failed.
+    /// - `Pad`: needs [`sharding_filter_padded`](Graph::sharding_filter_padded).
+    /// - `Allow`: some ranks get one more.
+    /// - `Error`: an error behind the last item.
+    ///
+    /// An item that fails takes its place, so that the others stay with their ranks; every rank gets the error.
+    /// Runs in one place, in order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] at the end, under [`Uneven::Error`].
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph, Uneven};
+    /// let graph = Graph::range(0..7).sharding_filter();
+    /// let loader = DataLoader::builder(graph).rank(1, 3).uneven(Uneven::Drop).build()?;
+    /// let part: datapipes::Result<Vec<u64>> = loader.epoch(0).blocking().collect();
+    /// assert_eq!(part?, [1, 4]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sharding_filter(self) -> Graph<T> {
+        self.pipe(ShardingFilter::new())
+    }
+
+    /// Keeps this rank's part, and pads it under [`Uneven::Pad`]; otherwise as
+    /// [`sharding_filter`](Graph::sharding_filter).
+    ///
+    /// Where the last round is not full, the ranks that come short repeat items from the start of the stream, one
+    /// after another; so does a rank whose own item failed. An item that is repeated keeps its origin. Holds a clone
+    /// of the first `world` items.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph, Uneven};
+    /// let graph = Graph::range(0..7).sharding_filter_padded();
+    /// let loader = DataLoader::builder(graph).rank(2, 3).uneven(Uneven::Pad).build()?;
+    /// let part: datapipes::Result<Vec<u64>> = loader.epoch(0).blocking().collect();
+    /// assert_eq!(part?, [2, 5, 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sharding_filter_padded(self) -> Graph<T>
+    where
+        T: Clone,
+    {
+        self.pipe(ShardingFilterPadded::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataLoader, OnError};
+
+    fn parts(items: u64, world: usize, uneven: Uneven, failing: Option<u64>) -> Vec<Vec<u64>> {
+        let part = |rank| {
+            let graph = Graph::from_iter_with(move || 0..items);
+            let graph = graph.try_map(move |n| if Some(n) == failing { Err("bad") } else { Ok(n) });
+            let loader = DataLoader::builder(graph.sharding_filter_padded()).workers(0).rank(rank, world);
+            let loader = loader.uneven(uneven).on_error(OnError::skip(1)).build().unwrap();
+            loader.epoch(0).blocking().map(Result::unwrap).collect()
+        };
+        (0..world).map(part).collect()
+    }
+
+    #[test]
+    fn row_32_every_item_once_for_any_ranks() {
+        for items in 0..20 {
+            for world in 1..9 {
+                let mut all = parts(items, world, Uneven::Allow, None).concat();
+                all.sort();
+                assert_eq!(all, Vec::from_iter(0..items));
+
+                let even = parts(items, world, Uneven::Drop, None);
+                assert!(even.iter().all(|part| part.len() as u64 == items / world as u64));
+
+                let padded = parts(items, world, Uneven::Pad, None);
+                assert!(padded.iter().all(|part| part.len() as u64 == items.div_ceil(world as u64)));
+                let mut all = padded.concat();
+                all.sort();
+                all.dedup();
+                assert_eq!(all, Vec::from_iter(0..items));
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_stay_even_and_aligned_around_a_failure() {
+        assert_eq!(parts(6, 2, Uneven::Allow, Some(2)), [vec![0, 4], vec![1, 3, 5]]);
+        assert_eq!(parts(6, 2, Uneven::Drop, Some(2)), [vec![0, 4], vec![1, 5]]);
+        assert_eq!(parts(6, 2, Uneven::Pad, Some(2)), [vec![0, 0, 4], vec![1, 3, 5]]);
+        assert_eq!(parts(5, 2, Uneven::Pad, Some(4)), [vec![0, 2, 0], vec![1, 3, 0]]);
+    }
+
+    #[test]
+    fn leftovers_can_be_an_error() {
+        let graph = Graph::from_iter_with(|| 0..7u64).sharding_filter();
+        let loader = DataLoader::builder(graph).workers(0).rank(0, 3).uneven(Uneven::Error).build().unwrap();
+        let seen: Vec<_> = loader.epoch(0).blocking().collect();
+        assert_eq!(seen[..3].iter().map(|n| *n.as_ref().unwrap()).collect::<Vec<_>>(), [0, 3, 6]);
+        let error = seen[3].as_ref().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "sharding_filter: shape mismatch: 7 items do not divide among 3 ranks: 1 are left over"
+        );
+    }
+}

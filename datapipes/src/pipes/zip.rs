@@ -1,0 +1,156 @@
+//! Pairs the items of several inputs.
+
+use futures::StreamExt;
+
+use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Join, Origin};
+
+/// Pairs the items of two or three inputs; see [`Graph::zip`].
+///
+/// # Examples
+/// Inputs that must be of one length:
+/// ```
+/// use datapipes::{Graph, pipes::Zip};
+/// let inputs = (Graph::range(0..3), Graph::range(0..4));
+/// let error = Graph::join::<(u64, u64), _>(inputs, Zip::new().strict()).collect().unwrap_err();
+/// assert_eq!(error.to_string(), "zip: shape mismatch: input 0 ended after 3 items, input 1 has more");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Zip {
+    strict: bool,
+}
+
+impl Zip {
+    /// Ends with the shortest input.
+    pub fn new() -> Self {
+        Zip { strict: false }
+    }
+
+    /// Yields an error at the end if an input is longer than another.
+    pub fn strict(self) -> Self {
+        Zip { strict: true }
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::default().with_settings(if self.strict { "strict" } else { "" })
+    }
+}
+
+macro_rules! zip {
+    ($($type:ident $name:ident $place:tt),*) => {
+        impl<$($type: Send + 'static),*> Join<($($type,)*)> for Zip {
+            type Out = ($($type,)*);
+
+            fn join(&self, mut inputs: ($(Items<$type>,)*), cx: &Context) -> Items<Self::Out> {
+                let (strict, cx) = (self.strict, cx.clone());
+                Items::generate(async move |out| {
+                    for index in 0.. {
+                        let mut ended = None;
+                        $(
+                            let mut $name = None;
+                            if ended.is_none() || strict {
+                                $name = inputs.$place.next().await;
+                                if $name.is_none() {
+                                    ended.get_or_insert($place);
+                                }
+                            }
+                        )*
+                        if let Some(ended) = ended {
+                            let mut longer = None;
+                            $(
+                                longer = longer.or($name.as_ref().map(|_| $place));
+                                match $name {
+                                    Some(Err(error)) => out.emit(Err(error)).await,
+                                    Some(Ok(_)) => cx.count_dropped(1),
+                                    None => {}
+                                }
+                            )*
+                            if strict && let Some(longer) = longer {
+                                let message = format!("input {ended} ended after {index} items, input {longer} has more");
+                                out.emit(Err(Error::new(ErrorKind::Shape, message))).await;
+                            }
+                            return;
+                        }
+                        let ($(Some($name),)*) = ($($name,)*) else { unreachable!("none has ended") };
+                        match ($($name,)*) {
+                            ($(Ok($name),)*) => {
+                                $(let $name = $name.into_parts();)*
+                                let origin = Origin::joined(vec![$($name.1),*], index);
+                                out.emit(Ok(Item::new(($($name.0,)*), origin))).await;
+                            }
+                            // An error takes an item's place: what would be its partner is left out.
+                            ($($name,)*) => {$(
+                                match $name {
+                                    Err(error) => out.emit(Err(error)).await,
+                                    Ok(_) => cx.count_dropped(1),
+                                }
+                            )*}
+                        }
+                    }
+                })
+            }
+            fn facts(&self) -> Facts {
+                Zip::facts(self)
+            }
+        }
+    };
+}
+
+zip!(A a 0, B b 1);
+zip!(A a 0, B b 1, C c 2);
+
+impl<A: Send + 'static> Graph<A> {
+    /// Pairs the items with those of another graph, first with first. Ends with the shorter.
+    ///
+    /// Where one of a pair fails, the error comes in its place, and the other is left out and counted as dropped, so
+    /// that those behind keep their partners. What the longer input has left is not asked for; [`Zip::strict`] makes
+    /// it an error. For three inputs see [`zip3`](Graph::zip3). Runs in one place, in order; both inputs are read one item at a
+    /// time.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// let pairs = Graph::range(0..3).zip(Graph::from_vec(vec!["a", "b"]));
+    /// assert_eq!(pairs.collect().unwrap(), [(0, "a"), (1, "b")]);
+    /// ```
+    pub fn zip<B: Send + 'static>(self, other: Graph<B>) -> Graph<(A, B)> {
+        Graph::join::<(A, B), _>((self, other), Zip::new())
+    }
+
+    /// Joins the items with those of two other graphs, first with first; as [`zip`](Graph::zip).
+    pub fn zip3<B: Send + 'static, C: Send + 'static>(self, b: Graph<B>, c: Graph<C>) -> Graph<(A, B, C)> {
+        Graph::join::<(A, B, C), _>((self, b, c), Zip::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataLoader, OnError};
+
+    #[test]
+    fn partners_stay_together_around_a_failure() {
+        let fail = |bad: u64| Graph::range(0..5).try_map(move |n| if n == bad { Err("bad") } else { Ok(n) });
+        let loader = DataLoader::builder(fail(1).zip(fail(3))).workers(0).on_error(OnError::skip(9));
+        let loader = loader.build().unwrap();
+        let pairs: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+        assert_eq!(pairs, [(0, 0), (2, 2), (4, 4)]);
+    }
+
+    #[test]
+    fn three_inputs() {
+        let [a, b, c] = [3, 2, 4].map(|n| Graph::range(0..n));
+        assert_eq!(a.zip3(b, c).collect().unwrap(), [(0, 0, 0), (1, 1, 1)]);
+    }
+
+    #[test]
+    fn row_36_unequal_lengths() {
+        let zip = |a, b| {
+            let inputs = (Graph::range(0..a), Graph::range(0..b));
+            Graph::join::<(u64, u64), _>(inputs, Zip::new().strict()).collect()
+        };
+        assert_eq!(zip(2, 2).unwrap(), [(0, 0), (1, 1)]);
+        assert_eq!(zip(0, 0).unwrap(), []);
+        let error = zip(2, 1).unwrap_err().to_string();
+        assert_eq!(error, "zip: shape mismatch: input 1 ended after 1 items, input 0 has more");
+    }
+}
