@@ -3,3 +3,4 @@
 mod faults;
 mod graphs;
 mod laws;
+mod structure;

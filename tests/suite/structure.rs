@@ -1,0 +1,504 @@
+//! The arrows between the folders of the library point one way. Reads the sources and keeps it so.
+//!
+//! The rules are the tables below; what they mean is in `ARCHITECTURE.md`. A file that breaks one is named with its
+//! line and the rule. Test code (`#[cfg(test)]`, and files that only such a line includes) is free to use anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// The files that are the contract: they know only each other.
+const CONTRACT: &[&str] = &["pipe", "item", "items", "chunk", "error", "context", "rng", "tensor", "collate"];
+
+/// Which parts of `datapipes/src` a part may know besides itself.
+const MAY_KNOW: &[(&str, &[&str])] = &[
+    ("contract", &[]),
+    ("graph", &["contract"]),
+    ("pipes", &["contract", "graph"]),
+    ("index", &["contract", "graph"]),
+    ("plan", &["contract", "graph"]),
+    ("queue", &[]),
+    ("run", &["contract", "graph", "plan", "queue"]),
+    ("loader", &["contract", "graph", "pipes", "index", "plan", "queue", "run"]),
+    ("testing", &["contract", "graph", "pipes", "index", "plan", "queue", "run", "loader"]),
+];
+
+/// What may be known against the table: by files whose path begins so, which name, and why. One that no file needs
+/// any more is an error, too.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("graph/check.rs", "loader::Settings", "what is wrong may depend on the settings, which are plain data"),
+    ("graph/erased.rs", "run::Guard", "only the edge knows the type that the guard is wrapped around"),
+    ("plan/", "loader::Settings", "a plan is a function of graph and settings, which are plain data"),
+    ("plan/", "loader::Order", "one of the settings"),
+    ("run/", "loader::Settings", "plain data"),
+    ("run/", "loader::Order", "one of the settings"),
+];
+
+/// What the other crates may name of `datapipes`, besides what its root exports from the contract, `graph`, `pipes`
+/// and `index`: modules, by the beginning of the path of who names them.
+const MODULES_FOR_CRATES: &[(&str, &str)] =
+    &[("datapipes-", "pipes"), ("datapipes-", "index"), ("datapipes-derive/", "derived")];
+
+/// What starts work.
+const STARTS_WORK: &[&str] = &[
+    "thread::spawn",
+    "thread::scope",
+    "thread::Builder",
+    "spawn_blocking",
+    "spawn_local",
+    "tokio::spawn",
+    "task::spawn",
+    ".spawn(",
+    "Command::new",
+    "runtime::Builder",
+    "Runtime::new",
+];
+
+#[test]
+fn the_library_keeps_its_structure() {
+    let broken = check(&workspace());
+    assert!(broken.is_empty(), "{} broken rules:\n{}", broken.len(), broken.join("\n"));
+}
+
+#[test]
+fn every_unsafe_says_why_it_is_sound() {
+    let broken: Vec<String> = workspace().iter().flat_map(check_unsafe).collect();
+    assert!(broken.is_empty(), "{} broken rules:\n{}", broken.len(), broken.join("\n"));
+}
+
+#[test]
+fn a_broken_rule_is_named_with_file_and_line() {
+    let lib = "//! The library.\nmod item;\nmod run;\npub mod pipes;\npub mod loader;\n\
+               pub use item::Item;\npub use loader::{DataLoader, Epoch};\n";
+    let planted = [
+        ("datapipes/src/lib.rs", lib),
+        ("datapipes/src/item.rs", "//! Items.\n\n// use crate::run;\nuse crate::pipes::Map; // \"\n"),
+        (
+            "datapipes/src/pipes/map.rs",
+            "//! Maps.\nuse std::{a, b};\nuse crate::{\n    Item,\n    DataLoader,\n};\n",
+        ),
+        (
+            "datapipes/src/pipes/bare.rs",
+            "use crate::Item;\n#[cfg(test)]\nmod tests {\n use crate::{Epoch};\n}\n",
+        ),
+        (
+            "datapipes/src/pipes/up.rs",
+            "//! Up.\nuse super::super::run::{self, pool};\nstatic A: &str = \"crate::run\";\n",
+        ),
+        (
+            "datapipes/src/pipes/go.rs",
+            "//! Go.\nfn f<'a>() { let c = '\"'; std::thread::spawn(|| \"'\"); }\n",
+        ),
+        ("datapipes/src/run/pool.rs", "//! Pool.\nfn f() { std::thread::spawn(|| ()); }\n"),
+        ("datapipes/src/queue/mod.rs", "//! Queue.\nuse std::mem;\nuse tokio::sync;\n"),
+        ("datapipes/src/magic/mod.rs", "//! Magic.\n"),
+        (
+            "datapipes-io/src/lib.rs",
+            "//! I/O.\nuse datapipes::{Item, pipes::Map, loader::Epoch};\nuse datapipes::{Epoch, derived::f};\n",
+        ),
+    ];
+    let files: Vec<Source> = planted.iter().map(|(path, text)| Source::new(path, text)).collect();
+    let broken = check(&files);
+    let expected = [
+        "datapipes/src/item.rs:4: the contract does not know pipes (`pipes::Map`)",
+        "datapipes/src/pipes/map.rs:5: pipes does not know loader (`loader::DataLoader`)",
+        "datapipes/src/pipes/bare.rs:1: a file begins with a line of documentation (`//! …`)",
+        "datapipes/src/pipes/up.rs:2: pipes does not know run (`run`)",
+        "datapipes/src/pipes/up.rs:2: pipes does not know run (`run::pool`)",
+        "datapipes/src/pipes/go.rs:2: work is started in run/ only (`thread::spawn`)",
+        "datapipes/src/queue/mod.rs:3: queue uses nothing but std (`tokio::sync`)",
+        "datapipes/src/magic/mod.rs:1: `magic` is no part that the rules know; say in tests/suite/structure.rs what it may know",
+        "datapipes-io/src/lib.rs:2: other crates know the contract, graph, pipes and index only (`loader::Epoch`)",
+        "datapipes-io/src/lib.rs:3: other crates know the contract, graph, pipes and index only (`loader::Epoch`)",
+        "datapipes-io/src/lib.rs:3: other crates know the contract, graph, pipes and index only (`derived::f`)",
+    ];
+    let stale = EXCEPTIONS.len();
+    assert_eq!(broken[..broken.len() - stale], expected);
+    assert!(broken[expected.len()..].iter().all(|line| line.contains("no longer needed")));
+
+    let careless = "//! X.\nfn f() {\n    unsafe { g() }\n}\n\n\n\n\n\n\n// SAFETY: ours alone.\nunsafe impl Send for X {}\n";
+    let broken = check_unsafe(&Source::new("x.rs", careless));
+    assert_eq!(
+        broken,
+        ["x.rs:3: `unsafe` has a comment above that begins with SAFETY and says why it is sound"]
+    );
+}
+
+/// All sources of the library's crates.
+fn workspace() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root).expect("the workspace can be read").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name == "datapipes" || name.starts_with("datapipes-") {
+            read(root, &format!("{name}/src"), &mut files);
+        }
+    }
+    assert!(files.len() > 30, "only {} sources found", files.len());
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files
+}
+
+fn read(root: &Path, folder: &str, files: &mut Vec<Source>) {
+    for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            read(root, &path, files);
+        } else if path.ends_with(".rs") {
+            files.push(Source::new(&path, &fs::read_to_string(entry.path()).expect("sources are text")));
+        }
+    }
+}
+
+struct Source {
+    /// From the root of the workspace, with `/`.
+    path: String,
+    text: String,
+    /// The text with comments, literals and test code blanked out, so that places stay the same.
+    code: String,
+    /// The files that only tests see: `#[cfg(test)] mod name;`.
+    for_tests: Vec<String>,
+}
+
+impl Source {
+    fn new(path: &str, text: &str) -> Source {
+        let mut code = blank_comments_and_literals(text);
+        let for_tests = blank_tests(&mut code);
+        let folder = path.strip_suffix("/mod.rs").or(path.strip_suffix("/lib.rs"));
+        let folder = folder.unwrap_or(path.trim_end_matches(".rs"));
+        let for_tests = for_tests.into_iter().map(|name| format!("{folder}/{name}.rs")).collect();
+        Source { path: path.to_owned(), text: text.to_owned(), code, for_tests }
+    }
+
+    fn line(&self, at: usize) -> usize {
+        1 + self.code[..at].matches('\n').count()
+    }
+
+    /// The module that this file is, below the crate's root.
+    fn module(&self) -> Vec<&str> {
+        let inner =
+            self.path.split_once("/src/").map_or(&*self.path, |(_, inner)| inner).trim_end_matches(".rs");
+        let mut parts: Vec<&str> = inner.split('/').collect();
+        if matches!(parts.last(), Some(&("mod" | "lib"))) {
+            parts.pop();
+        }
+        parts
+    }
+
+    fn broken(&self, at: usize, rule: &str) -> String {
+        format!("{}:{}: {rule}", self.path, self.line(at))
+    }
+}
+
+/// What the root of `datapipes` calls a name that it re-exports: `Graph` → `graph::Graph`.
+struct Exports(BTreeMap<String, String>);
+
+impl Exports {
+    fn of(lib: Option<&Source>) -> Exports {
+        let Some(lib) = lib else { return Exports(BTreeMap::new()) };
+        let mut exports = BTreeMap::new();
+        let mut own = BTreeSet::new();
+        for at in words(&lib.code, "mod") {
+            own.insert(ident(&lib.code[at + 3..].trim_start()).to_owned());
+        }
+        for at in words(&lib.code, "use") {
+            for (path, _) in paths(&lib.code, at + 3) {
+                if let [first, .., last] = &path[..]
+                    && own.contains(first)
+                {
+                    exports.insert(last.clone(), path.join("::"));
+                }
+            }
+        }
+        Exports(exports)
+    }
+
+    fn resolve(&self, path: &[String]) -> String {
+        match path.first().and_then(|first| self.0.get(first)) {
+            Some(home) => [std::slice::from_ref(home), &path[1..]].concat().join("::"),
+            None => path.join("::"),
+        }
+    }
+}
+
+fn part_of(module: &str) -> &str {
+    if CONTRACT.contains(&module) { "contract" } else { module }
+}
+
+fn check(files: &[Source]) -> Vec<String> {
+    let exports = Exports::of(files.iter().find(|file| file.path == "datapipes/src/lib.rs"));
+    let for_tests: BTreeSet<&String> = files.iter().flat_map(|file| &file.for_tests).collect();
+    let mut used = BTreeSet::new();
+    let mut broken = Vec::new();
+    for file in files.iter().filter(|file| !for_tests.contains(&file.path)) {
+        if !file.text.starts_with("//!") {
+            broken.push(file.broken(0, "a file begins with a line of documentation (`//! …`)"));
+        }
+        let module = file.module();
+        if file.path.starts_with("datapipes/") {
+            if let Some(first) = module.first() {
+                check_core(file, part_of(first), &exports, &mut used, &mut broken);
+            }
+        } else {
+            check_crate(file, &exports, &mut broken);
+        }
+        let may_start =
+            file.path.starts_with("datapipes/src/run/") || file.path == "datapipes/src/testing.rs";
+        for pattern in STARTS_WORK.iter().filter(|_| !may_start) {
+            for (at, _) in file.code.match_indices(pattern) {
+                broken.push(file.broken(at, &format!("work is started in run/ only (`{pattern}`)")));
+            }
+        }
+    }
+    for (file, path, _) in EXCEPTIONS.iter().filter(|(file, path, _)| !used.contains(&(*file, *path))) {
+        broken.push(format!(
+            "tests/suite/structure.rs: the exception of {file} for `{path}` is no longer needed"
+        ));
+    }
+    broken
+}
+
+fn check_core<'a>(
+    file: &Source,
+    part: &str,
+    exports: &Exports,
+    used: &mut BTreeSet<(&'a str, &'a str)>,
+    broken: &mut Vec<String>,
+) {
+    let Some((_, may_know)) = MAY_KNOW.iter().find(|(name, _)| *name == part) else {
+        let say = "is no part that the rules know; say in tests/suite/structure.rs what it may know";
+        broken.push(file.broken(0, &format!("`{part}` {say}")));
+        return;
+    };
+    for (path, at) in inner_paths(file) {
+        let path = exports.resolve(&path);
+        let module = path.split("::").next().unwrap_or_default();
+        let to = part_of(module);
+        if module.is_empty() || to == part || may_know.contains(&to) {
+            continue;
+        }
+        let exception = EXCEPTIONS.iter().find(|(who, what, _)| {
+            file.path.strip_prefix("datapipes/src/").is_some_and(|inner| inner.starts_with(who))
+                && path.strip_prefix(what).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        });
+        match exception {
+            Some((who, what, _)) => drop(used.insert((who, what))),
+            None => {
+                let part = if part == "contract" { "the contract" } else { part };
+                broken.push(file.broken(at, &format!("{part} does not know {to} (`{path}`)")));
+            }
+        }
+    }
+    if part == "queue" {
+        for at in words(&file.code, "use") {
+            for (path, at) in paths(&file.code, at + 3) {
+                if !matches!(&*path[0], "std" | "core" | "alloc" | "crate" | "super" | "self")
+                    && path[0] != "thread"
+                {
+                    broken.push(
+                        file.broken(at, &format!("queue uses nothing but std (`{}`)", path.join("::"))),
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn check_crate(file: &Source, exports: &Exports, broken: &mut Vec<String>) {
+    for at in words(&file.code, "datapipes") {
+        let Some(rest) = file.code[at..].strip_prefix("datapipes::") else { continue };
+        for (path, at) in paths(&file.code, file.code.len() - rest.len()) {
+            let home = exports.resolve(&path);
+            let module = home.split("::").next().unwrap_or_default();
+            let exported = exports.0.contains_key(&path[0]);
+            let known = matches!(part_of(module), "contract" | "graph" | "pipes" | "index");
+            let named = |(who, what): &(&str, &str)| file.path.starts_with(who) && module == *what;
+            if !(exported && known || MODULES_FOR_CRATES.iter().any(named)) {
+                let rule = "other crates know the contract, graph, pipes and index only";
+                broken.push(file.broken(at, &format!("{rule} (`{home}`)")));
+            }
+        }
+    }
+}
+
+fn check_unsafe(file: &Source) -> Vec<String> {
+    let lines: Vec<&str> = file.text.lines().collect();
+    let careless = words(&file.code, "unsafe").filter(|&at| {
+        let line = file.line(at);
+        let near = &lines[line.saturating_sub(8)..line];
+        !near.iter().any(|line| line.contains("SAFETY") || line.contains("# Safety"))
+    });
+    let rule = "`unsafe` has a comment above that begins with SAFETY and says why it is sound";
+    careless.map(|at| file.broken(at, rule)).collect()
+}
+
+/// The paths from the crate's root that a file names by `crate::` or `super::`, with their places.
+fn inner_paths(file: &Source) -> Vec<(Vec<String>, usize)> {
+    let module = file.module();
+    let mut all = Vec::new();
+    for at in words(&file.code, "crate") {
+        if let Some(rest) = file.code[at..].strip_prefix("crate::") {
+            all.extend(paths(&file.code, file.code.len() - rest.len()));
+        }
+    }
+    for at in words(&file.code, "super") {
+        if file.code[..at].ends_with("super::") {
+            continue;
+        }
+        let mut ups = 0;
+        let mut from = at;
+        while let Some(rest) = file.code[from..].strip_prefix("super::") {
+            ups += 1;
+            from = file.code.len() - rest.len();
+        }
+        let above = &module[..module.len().saturating_sub(ups)];
+        for (path, at) in paths(&file.code, from) {
+            all.push((above.iter().map(|part| (*part).to_owned()).chain(path).collect(), at));
+        }
+    }
+    all
+}
+
+/// The paths of a use tree: `a::{b, c::*}` → `a::b`, `a::c`.
+fn paths(code: &str, from: usize) -> Vec<(Vec<String>, usize)> {
+    let mut found = Vec::new();
+    tree(code, from, &mut Vec::new(), &mut found);
+    found
+}
+
+/// Returns where the tree ends.
+fn tree(code: &str, from: usize, above: &mut Vec<String>, found: &mut Vec<(Vec<String>, usize)>) -> usize {
+    let at = code.len() - code[from..].trim_start().len();
+    let rest = &code[at..];
+    let depth = above.len();
+    if rest.starts_with('{') {
+        let mut at = at + 1;
+        loop {
+            at = code.len() - code[at..].trim_start_matches(|c: char| c.is_whitespace() || c == ',').len();
+            if code[at..].starts_with('}') || at >= code.len() {
+                return at + 1;
+            }
+            let end = tree(code, at, above, found);
+            at = if end > at { end } else { at + 1 };
+        }
+    }
+    let name = ident(rest);
+    if name.is_empty() || name == "self" {
+        if depth > 0 {
+            found.push((above.clone(), at));
+        }
+        return at + name.len().max(usize::from(rest.starts_with('*')));
+    }
+    above.push(name.to_owned());
+    let mut end = at + name.len();
+    if let Some(below) = code[end..].strip_prefix("::") {
+        let below = code.len() - below.len();
+        if below == code.len() || code[below..].starts_with('<') {
+            found.push((above.clone(), at));
+        } else {
+            end = tree(code, below, above, found);
+        }
+    } else {
+        found.push((above.clone(), at));
+        if let Some(renamed) = code[end..].strip_prefix(" as ") {
+            end = code.len() - renamed.len() + ident(renamed).len();
+        }
+    }
+    above.truncate(depth);
+    end
+}
+
+fn ident(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    &text[..end]
+}
+
+/// Where a word stands by itself.
+fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word)
+        .map(|(at, _)| at)
+        .filter(move |&at| !code[..at].ends_with(part) && !code[at + word.len()..].starts_with(part))
+}
+
+/// Puts spaces where comments, strings and characters are.
+fn blank_comments_and_literals(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        let word = out.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let skip = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if !word && rest.starts_with('r') && rest[1..].trim_start_matches('#').starts_with('"') {
+            let hashes = rest[1..].len() - rest[1..].trim_start_matches('#').len();
+            let open = 2 + hashes;
+            let close = format!("\"{}", "#".repeat(hashes));
+            rest[open..].find(&close).map_or(rest.len(), |end| open + end + close.len())
+        } else if c == '"' {
+            1 + closing(&rest[1..], '"')
+        } else if c == '\'' {
+            let mut next = rest[1..].chars();
+            match (next.next(), next.next()) {
+                (Some('\\'), _) | (Some(_), Some('\'')) => 1 + closing(&rest[1..], '\''),
+                // A lifetime.
+                _ => 0,
+            }
+        } else {
+            0
+        };
+        if skip == 0 {
+            out.push(c);
+            at += c.len_utf8();
+        } else {
+            // Byte for byte, so that places stay the same.
+            out.extend(rest[..skip].bytes().map(|b| if b == b'\n' { '\n' } else { ' ' }));
+            at += skip;
+        }
+    }
+    out
+}
+
+/// The place behind the quote that closes a literal.
+fn closing(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if c == quote => return at + c.len_utf8(),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Puts spaces where an item is for tests only, and returns the names of modules that are files.
+fn blank_tests(code: &mut String) -> Vec<String> {
+    const MARK: &str = "#[cfg(test)]";
+    let mut files = Vec::new();
+    while let Some(begin) = code.find(MARK) {
+        let item = &code[begin + MARK.len()..];
+        let mut depth = 0;
+        let end = item.char_indices().find_map(|(at, c)| {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            (depth == 0 && matches!(c, ';' | '}')).then_some(at + 1)
+        });
+        let end = end.unwrap_or(item.len());
+        if let Some(at) = words(&item[..end], "mod").next()
+            && item[..end].ends_with(';')
+        {
+            files.push(ident(item[at + 3..].trim_start()).to_owned());
+        }
+        let end = begin + MARK.len() + end;
+        let blank: String = code[begin..end].bytes().map(|b| if b == b'\n' { '\n' } else { ' ' }).collect();
+        code.replace_range(begin..end, &blank);
+    }
+    files
+}
