@@ -10,20 +10,16 @@
 //! `w1` and `w2` read `DIR/wds/*.tar` (or `DIR/img/train/CLASS/*.jpg`); without `--data` it is `$BENCH_DATA`, else the
 //! shards that the quickstart example makes.
 
-#[path = "support/args.rs"]
-mod args;
-#[path = "support/images.rs"]
-mod images;
-#[path = "support/mod.rs"]
 mod support;
 
 use std::path::PathBuf;
 use std::time::Instant;
 
-use args::Args;
 use datapipes::{BoxError, DataLoader, Graph, Order};
 use datapipes_io::list_files;
 use datapipes_io::prelude::*;
+use support::args::Args;
+use support::{images, shards};
 
 const USAGE: &str = "workloads w5|w1|w2 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
                      [--src wds|folder] [--stats] [--json]";
@@ -98,7 +94,7 @@ fn data(args: &Args) -> Result<(PathBuf, bool), BoxError> {
     Ok(match root {
         Some(root) if folder => (root.join("img/train"), true),
         Some(root) => (root.join("wds"), false),
-        None => (support::quickstart_shards(2000)?, false),
+        None => (shards::quickstart_shards(2000)?, false),
     })
 }
 

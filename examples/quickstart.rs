@@ -1,0 +1,80 @@
+//! Tar shards of JPEGs become shuffled, augmented, batched tensors, on all cores; then the plan and the figures.
+//!
+//! `cargo run --release --example quickstart` makes 4000 photo-like pictures (once, about 450 MB in a cache folder) and
+//! runs an epoch over them. `cargo run --release --example quickstart -- PATH` runs on your own tar shards, or on
+//! a folder with a folder of images for each class.
+//!
+//! Options: `--epochs N`, `--batch N`, `--workers N`, `--order strict|bounded(N)|arrival`, `--size PIXELS`, `--seed N`,
+//! `--images N` (how many pictures to make), `--skip N` (how many bad ones may be left out).
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use datapipes::{BoxError, DataLoader, OnError, Order};
+use indicatif::ProgressBar;
+use support::args::Args;
+use support::{bar_style, images, shards};
+
+const USAGE: &str = "quickstart [PATH] [--epochs N] [--batch N] [--workers N] [--order strict|bounded(N)|arrival] \
+                     [--size PIXELS] [--seed N] [--images N] [--skip N]";
+
+fn main() -> Result<(), BoxError> {
+    let known = ["epochs", "batch", "workers", "order", "size", "seed", "images", "skip"];
+    let args = Args::parse(&[], &known, USAGE);
+    let (batch, size) = (args.get("batch").unwrap_or(64), args.get("size").unwrap_or(224));
+    let path = match args.words.first() {
+        Some(path) => PathBuf::from(path),
+        None => shards::quickstart_shards(args.get("images").unwrap_or(4000))?,
+    };
+
+    // Describe: what happens to an item, and nothing about threads.
+    let encoded = match images::has_shards(&path)? {
+        true => images::from_shards(&path, 10_000, 1000),
+        false => images::from_folder(&path, 1_000_000)?,
+    };
+    let graph = images::training_batches(encoded, size, batch);
+
+    // Check and plan. Nothing has been read yet.
+    let policy = OnError::skip(args.get("skip").unwrap_or(0));
+    let mut builder = DataLoader::builder(graph).seed(args.get("seed").unwrap_or(42)).on_error(policy.clone());
+    if let Some(workers) = args.get("workers") {
+        builder = builder.workers(workers);
+    }
+    let loader = builder.order(args.get::<Order>("order").unwrap_or_default()).build()?;
+
+    // Run and consume.
+    for epoch in 0..args.get("epochs").unwrap_or(1) {
+        let bar = ProgressBar::no_length().with_style(bar_style("{msg} {spinner} {pos} images, {per_sec}, {elapsed}"));
+        bar.set_message(format!("epoch {epoch}"));
+        let begun = Instant::now();
+        let (mut count, mut first, mut mean) = (0, None, 0.0);
+        for result in loader.epoch(epoch).blocking() {
+            let (images, labels) = result?;
+            first.get_or_insert_with(|| begun.elapsed());
+            // Here a model would be trained. We look at one value of each picture, to show that they are there.
+            let pixels = images.as_slice::<f32>()?;
+            mean += pixels.iter().step_by(3 * (size * size) as usize).sum::<f32>();
+            count += labels.len();
+            bar.set_position(count as u64);
+        }
+        bar.finish_and_clear();
+        let wall = begun.elapsed().as_secs_f64();
+        println!(
+            "epoch {epoch}: {count} images in {wall:.2} s, {:.0} images/s; first batch after {:.0} ms; mean of the first \
+             pixels {:.3}",
+            count as f64 / wall,
+            first.unwrap_or_default().as_secs_f64() * 1e3,
+            mean / count.max(1) as f32
+        );
+    }
+    for skipped in policy.skipped() {
+        println!("skipped: {}", skipped.error);
+    }
+    println!("\n{}", loader.explain());
+    if let Some(stats) = loader.stats() {
+        println!("{stats}");
+    }
+    Ok(())
+}
