@@ -131,9 +131,10 @@ impl Header {
             return corrupt("its components are not well described");
         }
         self.sampling = sampling[0];
-        // The decoder scales components up by whole numbers, to the size of the first.
+        // The decoder scales components up by powers of two, to the size of the first.
         let (h, v) = sampling[0];
-        if !sampling.iter().all(|&(ch, cv)| ch <= h && cv <= v && h % ch == 0 && v % cv == 0) {
+        let fits = |of: u8, whole: u8| of <= whole && of.is_power_of_two() && whole.is_power_of_two();
+        if !sampling.iter().all(|&(ch, cv)| fits(ch, h) && fits(cv, v)) {
             return unsupported(&format!("sampling factors {sampling:?}"));
         }
         Ok(())

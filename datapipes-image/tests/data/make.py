@@ -1,5 +1,6 @@
 """Makes the files beside it: pictures, and what Pillow makes of them. Needs numpy and pillow (made with 13.0.0)."""
 import io
+import random
 import struct
 import zlib
 from pathlib import Path
@@ -46,6 +47,45 @@ def png(path, pixels, depth, color, passes=((0, 0, 1, 1),), extra=b""):
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + data)
 
 
+def flat_jpeg(name, w, h, sampling, restart=0):
+    """A baseline JPEG of flat blocks, interleaved, with sampling factors that Pillow does not write."""
+    rnd = random.Random(name)
+    across, down = (-(-edge // (8 * max(f))) for edge, f in zip((w, h), zip(*sampling)))
+    if len(sampling) == 1:  # its sampling says nothing
+        across, down = -(-w // 8), -(-h // 8)
+    out = b"\xff\xd8\xff\xdb\0\x43\0" + bytes([8] * 64)
+    out += b"\xff\xc0" + struct.pack(">HBHHB", 8 + 3 * len(sampling), 8, h, w, len(sampling))
+    out += b"".join(bytes([i + 1, a << 4 | b, 0]) for i, (a, b) in enumerate(sampling))
+    out += b"\xff\xc4\0\x1f\0" + bytes([0, 0, 0, 12] + [0] * 12) + bytes(range(12))  # twelve codes of 4 bits
+    out += b"\xff\xc4\0\x15\x10" + bytes([0, 2] + [0] * 14) + bytes([0, 1])  # 00 ends a block
+    if restart:
+        out += b"\xff\xdd\0\4" + struct.pack(">H", restart)
+    out += b"\xff\xda" + struct.pack(">HB", 6 + 2 * len(sampling), len(sampling))
+    out += b"".join(bytes([i + 1, 0]) for i in range(len(sampling))) + bytes([0, 63, 0])
+
+    def stuffed(bits):
+        bits += "1" * (-len(bits) % 8)
+        data = bytes(int(bits[i : i + 8], 2) for i in range(0, len(bits), 8))
+        return data.replace(b"\xff", b"\xff\0")
+
+    bits, last = "", [0] * len(sampling)
+    for n in range(across * down):
+        if restart and n and n % restart == 0:
+            out += stuffed(bits) + bytes([0xFF, 0xD0 + (n // restart - 1) % 8])
+            bits, last = "", [0] * len(sampling)
+        for c, (a, b) in enumerate(sampling):
+            for _ in range(a * b if len(sampling) > 1 else 1):
+                value = rnd.randint(-100, 100) if c == 0 else rnd.randint(-60, 60)
+                step, last[c] = value - last[c], value
+                length = abs(step).bit_length()
+                bits += f"{length:04b}"
+                if length:
+                    bits += f"{step if step > 0 else step + (1 << length) - 1:0{length}b}"
+                bits += "00"
+    (HERE / f"{name}.jpg").write_bytes(out + stuffed(bits) + b"\xff\xd9")
+    expect(name, Image.open(HERE / f"{name}.jpg"))
+
+
 ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 
 
@@ -59,6 +99,10 @@ def main():
     jpeg("gray", small.convert("L"))
     jpeg("cmyk", small.convert("CMYK"))
     jpeg("adobe_rgb", small, keep_rgb=True)
+
+    flat_jpeg("flat411", 41, 9, [(4, 1), (1, 1), (1, 1)], restart=1)
+    flat_jpeg("flat_mixed", 23, 17, [(2, 2), (2, 1), (1, 2)])
+    flat_jpeg("flat_gray", 23, 17, [(2, 2)], restart=2)
 
     upright = Image.fromarray(picture(11, 7))
     for n in range(1, 9):

@@ -21,6 +21,9 @@ fn row_112_jpegs_decode_to_pillows_pixels() {
         ("gray", 1),
         ("cmyk", 1),
         ("adobe_rgb", 1),
+        ("flat411", 2),
+        ("flat_mixed", 3),
+        ("flat_gray", 1),
     ] {
         let image = picture(&format!("{name}.jpg"));
         let off = difference(&image, &picture(&format!("{name}.expected.png")));
@@ -197,7 +200,8 @@ fn row_112_features_that_are_not_read_are_named() {
         (9, 2, "2 components"),
         // Chroma of more than luma, and of 2/3 of it.
         (14, 0x44, "sampling"),
-        (14, 0x31, "sampling"),
+        (11, 0x31, "sampling"),
+        (11, 0x32, "sampling"),
     ] {
         let mut bytes = bytes.clone();
         bytes[frame + at] = value;
