@@ -19,7 +19,8 @@ fn make_shards(dir: &Path) -> std::io::Result<()> {
     let mut rng = datapipes::Rng::from_key([1; 4]);
     let noise: Vec<u8> = (0..1 << 20).map(|_| rng.next_u32() as u8).collect();
     for shard in 0..8 {
-        let mut tar = tar::Builder::new(std::io::BufWriter::new(File::create(dir.join(format!("{shard:02}.tar")))?));
+        let mut tar =
+            tar::Builder::new(std::io::BufWriter::new(File::create(dir.join(format!("{shard:02}.tar")))?));
         for i in 0..250 {
             let len = 60_000 + rng.below(110_000) as usize;
             let from = rng.below((noise.len() - len) as u64) as usize;
@@ -44,7 +45,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             made.path().to_owned()
         }
     };
-    let mut shards: Vec<PathBuf> = std::fs::read_dir(&dir)?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    let mut shards: Vec<PathBuf> =
+        std::fs::read_dir(&dir)?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
     shards.sort();
     let bytes: u64 = shards.iter().map(|s| s.metadata().map(|m| m.len()).unwrap_or(0)).sum();
     println!("{} shards, {:.1} MB", shards.len(), bytes as f64 / 1e6);
@@ -62,7 +64,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             std::hint::black_box(sizes.sum::<usize>());
         }
     };
-    let mut buffer = vec![0u8; shards.iter().map(|s| s.metadata().map_or(0, |m| m.len())).max().unwrap_or(0) as usize + 1];
+    let mut buffer =
+        vec![0u8; shards.iter().map(|s| s.metadata().map_or(0, |m| m.len())).max().unwrap_or(0) as usize + 1];
     let shards_ref = &shards;
     let read_all = move || {
         for _ in 0..EPOCHS {
@@ -92,7 +95,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("\n{}\n{}", two.explain(), two.stats().expect("it ran"));
 
     let paths: Vec<String> = shards.iter().map(|s| s.display().to_string()).collect();
-    let once = |loader: &DataLoader<Vec<Sample>>| loader.epoch(0).blocking().map(|b| b.expect("good").len()).sum::<usize>();
+    let once = |loader: &DataLoader<Vec<Sample>>| {
+        loader.epoch(0).blocking().map(|b| b.expect("good").len()).sum::<usize>()
+    };
     let samples = once(&two);
     let mut cases = vec![case("2 workers", || once(&two))];
     cases.extend(peer_case("WebDataset", "webdataset_w1.py", paths.clone()));

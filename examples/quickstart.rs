@@ -38,7 +38,8 @@ fn main() -> Result<(), BoxError> {
 
     // Check and plan. Nothing has been read yet.
     let policy = OnError::skip(args.get("skip").unwrap_or(0));
-    let mut builder = DataLoader::builder(graph).seed(args.get("seed").unwrap_or(42)).on_error(policy.clone());
+    let mut builder =
+        DataLoader::builder(graph).seed(args.get("seed").unwrap_or(42)).on_error(policy.clone());
     if let Some(workers) = args.get("workers") {
         builder = builder.workers(workers);
     }
@@ -46,7 +47,8 @@ fn main() -> Result<(), BoxError> {
 
     // Run and consume.
     for epoch in 0..args.get("epochs").unwrap_or(1) {
-        let bar = ProgressBar::no_length().with_style(bar_style("{msg} {spinner} {pos} images, {per_sec}, {elapsed}"));
+        let bar = ProgressBar::no_length()
+            .with_style(bar_style("{msg} {spinner} {pos} images, {per_sec}, {elapsed}"));
         bar.set_message(format!("epoch {epoch}"));
         let begun = Instant::now();
         let (mut count, mut first, mut mean) = (0, None, 0.0);

@@ -64,14 +64,16 @@ fn w1(args: &Args) -> Result<(), BoxError> {
         samples.try_map(|mut sample| sample.take("jpg"))
     };
     let mut meter = Meter::new("W1", args, serde_json::json!({ "batch": batch, "src": source(folder) }));
-    meter.run(images.batch(batch), |batch| (batch.len() as u64, batch.iter().map(|b| b.len() as u64).sum()))?;
+    meter
+        .run(images.batch(batch), |batch| (batch.len() as u64, batch.iter().map(|b| b.len() as u64).sum()))?;
     meter.print()
 }
 
 fn w2(args: &Args) -> Result<(), BoxError> {
     let batch = args.get("batch").unwrap_or(64);
     let (data, folder) = data(args)?;
-    let images = if folder { images::from_folder(&data, 100_000)? } else { images::from_shards(&data, 1000, 500) };
+    let images =
+        if folder { images::from_folder(&data, 100_000)? } else { images::from_shards(&data, 1000, 500) };
     let graph = images::training_batches(images, 224, batch);
     let bytes = bytes_below(&data)?;
     let mut meter = Meter::new("W2", args, serde_json::json!({ "batch": batch, "src": source(folder) }));
@@ -198,7 +200,13 @@ impl Meter {
         if self.json {
             println!("{line}");
         } else {
-            println!("{}: {} items in {:.3} s, {:.1}/s", self.workload, self.items, self.wall_s, self.items as f64 / self.wall_s);
+            println!(
+                "{}: {} items in {:.3} s, {:.1}/s",
+                self.workload,
+                self.items,
+                self.wall_s,
+                self.items as f64 / self.wall_s
+            );
         }
         Ok(())
     }

@@ -8,6 +8,24 @@ use crate::Origin;
 /// The result of anything that can go wrong on the way of an item.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// `Ok` of this library's [`Result`], for closures with `?` in them whose error type nothing else says.
+///
+/// ```
+/// use datapipes::Graph;
+/// let graph = Graph::range(0..3).try_map(|n| {
+///     let text = std::str::from_utf8(b"7").map_err(datapipes::Error::user)?;
+///     datapipes::Ok(n + text.len() as u64)
+/// });
+/// assert_eq!(graph.collect().unwrap(), [1, 2, 3]);
+/// ```
+///
+/// # Errors
+/// None.
+#[expect(non_snake_case, reason = "it stands where `Ok` would")]
+pub fn Ok<T>(value: T) -> Result<T> {
+    Result::Ok(value)
+}
+
 /// Any error of a user's own.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
@@ -95,7 +113,7 @@ impl Error {
     /// An [`Error`] that was boxed on its way comes out as it was.
     pub fn user(error: impl Into<BoxError>) -> Self {
         match error.into().downcast::<Error>() {
-            Ok(own) => *own,
+            Result::Ok(own) => *own,
             Err(other) => {
                 let mut error = Error::new(ErrorKind::User, String::new());
                 error.0.source = Some(other);

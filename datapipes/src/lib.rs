@@ -27,7 +27,7 @@ pub use context::{Context, Rank, Uneven};
 /// Makes a batch type of a struct; see the trait [`Collate`].
 #[cfg(feature = "derive")]
 pub use datapipes_derive::Collate;
-pub use error::{BoxError, Error, ErrorKind, Result};
+pub use error::{BoxError, Error, ErrorKind, Ok, Result};
 pub use graph::{BuildError, Graph};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
