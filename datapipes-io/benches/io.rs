@@ -1,4 +1,5 @@
-//! How fast files are listed, read and opened: `cargo bench -p datapipes-io`. Files are made in `TMPDIR`.
+//! How fast files are listed, read and opened: `cargo bench -p datapipes-io`, or with `-- read` (`small`, `members`,
+//! `list`) a part of it. Files are made in `TMPDIR`.
 
 use std::fs;
 use std::hint::black_box;
@@ -24,7 +25,7 @@ fn epoch<T: Send + 'static>(graph: Graph<T>, workers: usize) -> (u64, Duration) 
     let loader = DataLoader::builder(graph).workers(workers).build().expect("a graph that is right");
     let run = || loader.epoch(0).blocking().map(|item| black_box(item.expect("no errors"))).count() as u64;
     let items = run();
-    (items, best(|| drop(run())))
+    (items, best(|| assert_eq!(run(), items)))
 }
 
 fn archive(members: usize, size: usize) -> Vec<u8> {
@@ -74,7 +75,25 @@ fn read(dir: &Path) {
     }
 }
 
-fn members() {
+fn small(dir: &Path) {
+    let small = dir.join("small");
+    fs::create_dir(&small).expect("a folder of one's own");
+    for n in 0..10_000 {
+        fs::write(small.join(format!("{n:05}.jpg")), vec![1; 10_000]).expect("room for 100 MB");
+    }
+    let names: Vec<_> =
+        fs::read_dir(&small).expect("made above").map(|entry| entry.expect("made above").path()).collect();
+    let plain = best(|| names.iter().for_each(|name| drop(black_box(fs::read(name).expect("made above")))));
+    println!("read 10000 x 10 kB: fs::read {:.1?}", plain);
+    for workers in [0, 2] {
+        println!(
+            "  load_files, {workers} workers {:.1?}",
+            epoch(list_files(&small, "*").load_files(), workers).1
+        );
+    }
+}
+
+fn members(_: &Path) {
     for (count, size) in [(20_000, 100), (260, 115_000)] {
         let data = archive(count, size);
         let archives = vec![File::new("x.tar", data); 2_000_000 / (2 * count) / 10];
@@ -110,16 +129,20 @@ fn list(dir: &Path) {
     epoch_of.next();
     let first = begun.elapsed();
     drop(epoch_of);
-    let plain = best(|| drop(fs::read_dir(&many).expect("made above").count()));
-    let (files, time) = epoch(list_files(&many, "*.jpg"), 2);
-    println!(
-        "list {files} files of one folder: first after {first:.1?}, all {time:.1?}, read_dir alone {plain:.1?}"
-    );
+    let plain = best(|| assert!(fs::read_dir(&many).expect("made above").count() > 0));
+    println!("list 300000 files of one folder: first after {first:.1?}, read_dir alone {plain:.1?}");
+    for workers in [0, 2] {
+        println!("  all, {workers} workers {:.1?}", epoch(list_files(&many, "*.jpg"), workers).1);
+    }
 }
 
 fn main() {
     let dir = tempfile::tempdir().expect("a place for files");
-    read(dir.path());
-    members();
-    list(dir.path());
+    let only: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
+    let parts: [(&str, fn(&Path)); 4] =
+        [("read", read), ("small", small), ("members", members), ("list", list)];
+    for (_, part) in parts.iter().filter(|(name, _)| wanted(name)) {
+        part(dir.path());
+    }
 }
