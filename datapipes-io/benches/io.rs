@@ -1,4 +1,5 @@
-//! How fast files are listed, read and opened: `cargo bench -p datapipes-io`. Files are made in `TMPDIR`.
+//! How fast files are listed, read and opened: `cargo bench -p datapipes-io`, or with `-- read` (`small`, `members`,
+//! `list`) a part of it. Files are made in `TMPDIR`.
 
 use std::fs;
 use std::hint::black_box;
@@ -22,9 +23,14 @@ fn best(mut run: impl FnMut()) -> Duration {
 /// One epoch of a loader, after one to warm up; how many items there were.
 fn epoch<T: Send + 'static>(graph: Graph<T>, workers: usize) -> (u64, Duration) {
     let loader = DataLoader::builder(graph).workers(workers).build().expect("a graph that is right");
-    let run = || loader.epoch(0).blocking().map(|item| black_box(item.expect("no errors"))).count() as u64;
+    let run = || {
+        loader.epoch(0).blocking().fold(0, |items, item| {
+            black_box(item.expect("no errors"));
+            items + 1
+        })
+    };
     let items = run();
-    (items, best(|| drop(run())))
+    (items, best(|| assert_eq!(run(), items)))
 }
 
 fn archive(members: usize, size: usize) -> Vec<u8> {
@@ -74,25 +80,35 @@ fn read(dir: &Path) {
     }
 }
 
-fn members() {
+fn small(dir: &Path) {
+    let small = dir.join("small");
+    fs::create_dir(&small).expect("a folder of one's own");
+    for n in 0..10_000 {
+        fs::write(small.join(format!("{n:05}.jpg")), vec![1; 10_000]).expect("room for 100 MB");
+    }
+    let names: Vec<_> =
+        fs::read_dir(&small).expect("made above").map(|entry| entry.expect("made above").path()).collect();
+    let plain = best(|| names.iter().for_each(|name| drop(black_box(fs::read(name).expect("made above")))));
+    println!("read 10000 x 10 kB: fs::read {:.1?}", plain);
+    for workers in [0, 2] {
+        println!(
+            "  load_files, {workers} workers {:.1?}",
+            epoch(list_files(&small, "*").load_files(), workers).1
+        );
+    }
+}
+
+fn members(_: &Path) {
     for (count, size) in [(20_000, 100), (260, 115_000)] {
-        let data = archive(count, size);
-        let archives = vec![File::new("x.tar", data); 2_000_000 / (2 * count) / 10];
-        for workers in [0, 2] {
-            let graph = Graph::from_vec(archives.clone());
-            let (items, time) = epoch(graph.clone().untar(), workers);
-            println!(
-                "untar, members of {size} B, {workers} workers: {:.1} ns each",
-                time.as_nanos() as f64 / items as f64
-            );
-            for (name, graph) in [
-                ("untar, samples", graph.clone().untar().samples()),
-                ("untar_samples", graph.untar_samples()),
-            ] {
-                let (_, time) = epoch(graph, workers);
-                println!("  {name}: {:.1} ns a member", time.as_nanos() as f64 / items as f64);
-            }
-        }
+        let members = 2 * count;
+        let archives = vec![File::new("x.tar", archive(count, size)); 400_000 / members];
+        let members = (members * archives.len()) as f64;
+        let graph = Graph::from_vec(archives);
+        let each = |time: Duration| time.as_nanos() as f64 / members;
+        println!("members of {size} B and 1 B, inline, in ns each:");
+        println!("  untar          {:.0}", each(epoch(graph.clone().untar(), 0).1));
+        println!("  untar, samples {:.0}", each(epoch(graph.clone().untar().samples(), 0).1));
+        println!("  untar_samples  {:.0}", each(epoch(graph.untar_samples(), 0).1));
     }
 }
 
@@ -110,16 +126,20 @@ fn list(dir: &Path) {
     epoch_of.next();
     let first = begun.elapsed();
     drop(epoch_of);
-    let plain = best(|| drop(fs::read_dir(&many).expect("made above").count()));
-    let (files, time) = epoch(list_files(&many, "*.jpg"), 2);
-    println!(
-        "list {files} files of one folder: first after {first:.1?}, all {time:.1?}, read_dir alone {plain:.1?}"
-    );
+    let plain = best(|| assert!(fs::read_dir(&many).expect("made above").count() > 0));
+    println!("list 300000 files of one folder: first after {first:.1?}, read_dir alone {plain:.1?}");
+    for workers in [0, 2] {
+        println!("  all, {workers} workers {:.1?}", epoch(list_files(&many, "*.jpg"), workers).1);
+    }
 }
 
 fn main() {
     let dir = tempfile::tempdir().expect("a place for files");
-    read(dir.path());
-    members();
-    list(dir.path());
+    let only: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    for (name, part) in [("read", read as fn(&Path)), ("small", small), ("members", members), ("list", list)]
+    {
+        if only.is_empty() || only.iter().any(|only| only == name) {
+            part(dir.path());
+        }
+    }
 }

@@ -114,8 +114,7 @@ fn read(
     let data = if size < POOLED {
         read_small(&handle, size)?
     } else {
-        // A byte more than the file has, so that one that grows is noticed.
-        let space = usize::try_from(size).ok().and_then(|size| buffers.get(size.checked_add(1)?));
+        let space = usize::try_from(size).ok().and_then(|size| buffers.get(size));
         let Some(mut buffer) = space else {
             return Ok(Err((ErrorKind::Limit, format!("no memory for its {size} bytes"))));
         };
@@ -149,7 +148,11 @@ fn open(file: &FileRef) -> io::Result<fs::File> {
 
 fn read_small(mut handle: &fs::File, size: u64) -> io::Result<Bytes> {
     let mut data = Vec::with_capacity(size as usize);
-    handle.read_to_end(&mut data)?;
+    match size {
+        0 => handle.read_to_end(&mut data)?,
+        // Asks for no more than there was; whether there is more by now is seen by the length.
+        _ => handle.take(size).read_to_end(&mut data)?,
+    };
     Ok(data.into())
 }
 
