@@ -199,7 +199,7 @@ impl Exports {
         let mut exports = BTreeMap::new();
         let mut own = BTreeSet::new();
         for at in words(&lib.code, "mod") {
-            own.insert(ident(&lib.code[at + 3..].trim_start()).to_owned());
+            own.insert(ident(lib.code[at + 3..].trim_start()).to_owned());
         }
         for at in words(&lib.code, "use") {
             for (path, _) in paths(&lib.code, at + 3) {
