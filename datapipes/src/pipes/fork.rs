@@ -161,6 +161,17 @@ mod tests {
         assert_eq!(outputs.remove(0).count().await, 100);
     }
 
+    #[test]
+    fn row_36_outputs_behind_threads_of_their_own() {
+        for _ in 0..20 {
+            let [a, b] = Graph::range(0..3000).fork();
+            let joined = a.prefetch(8).zip(b.prefetch(8).map(|n| n * 2));
+            let loader = DataLoader::builder(joined).workers(2).build().unwrap();
+            let seen: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+            assert_eq!(seen, (0..3000).map(|n| (n, n * 2)).collect::<Vec<_>>());
+        }
+    }
+
     #[tokio::test]
     async fn outputs_on_two_tasks_make_progress() {
         let cx = Context::default();
