@@ -19,10 +19,10 @@ mod queue;
 mod run;
 
 pub use collate::{Collate, Sequence};
+pub use context::{Context, Rank, Uneven};
 /// Makes a batch type of a struct; see the trait [`Collate`].
 #[cfg(feature = "derive")]
 pub use datapipes_derive::Collate;
-pub use context::{Context, Rank, Uneven};
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use graph::{BuildError, Graph};
 pub use item::{Children, Item, Origin};

@@ -73,7 +73,9 @@ mod tests {
         let graphs: Vec<Graph<u64>> = vec![
             numbers().map_async(|n| async move { Ok::<_, Error>(n + 1) }).map(|n| n + 1),
             numbers().flat_map(|n| n..n + n % 4).sample_with(0.5).map(|n| n + 1),
-            numbers().scan(0, |sum, n| (*sum < 9999).then(|| std::mem::replace(sum, *sum + n))).inspect(|_| {}),
+            numbers()
+                .scan(0, |sum, n| (*sum < 9999).then(|| std::mem::replace(sum, *sum + n)))
+                .inspect(|_| {}),
             numbers().enumerate().map(|(k, n)| k * n).skip(7).take(100).prefetch(3).map(|n| n + 1),
             numbers().repeat(3).sample(50).map(|n| n + 1),
             numbers().cycle().cache(5).map(|n| n + 1).take(700),
@@ -83,7 +85,8 @@ mod tests {
             Graph::interleave(parts(), 3, 2).map(|n| n + 1),
             Graph::mux(parts()).map(|n| n + 1),
             Graph::mix(parts().zip([1.0, 2.0, 3.5, 0.2, 1.0])).map(|n| n + 1),
-            Graph::mix_until(super::Stop::CycleUntilAll, parts().zip([5.0, 4.0, 3.0, 2.0, 1.0])).map(|n| n + 1),
+            Graph::mix_until(super::Stop::CycleUntilAll, parts().zip([5.0, 4.0, 3.0, 2.0, 1.0]))
+                .map(|n| n + 1),
             Graph::concat(parts().map(|part| Graph::mux(part.fork::<3>()))).map(|n| n + 1),
             Graph::mux(numbers().demux::<3>(|n| *n as usize % 3)).map(|n| n + 1),
         ];
