@@ -132,8 +132,8 @@ impl<T: Send + 'static> Graph<Vec<T>> {
     ///
     /// # Examples
     /// ```
-    /// use datapipes::{Graph, Result};
-    /// let graph = Graph::range(0..4).batch(4).collate_with(|batch| Result::Ok(batch.iter().sum::<u64>()));
+    /// use datapipes::{Error, Graph};
+    /// let graph = Graph::range(0..4).batch(4).collate_with(|batch| Ok::<_, Error>(batch.iter().sum::<u64>()));
     /// assert_eq!(graph.collect().unwrap(), [6]);
     /// ```
     pub fn collate_with<U, E, F>(self, f: F) -> Graph<U>

@@ -76,8 +76,9 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// # Examples
     /// ```
-    /// use datapipes::{Graph, Result};
-    /// let lengths = Graph::from_vec(vec!["a", "bcd"]).map_async(async |name| Result::Ok(name.len()));
+    /// use datapipes::{Error, Graph};
+    /// let names = Graph::from_vec(vec!["a", "bcd"]);
+    /// let lengths = names.map_async(|name| async move { Ok::<_, Error>(name.len()) });
     /// assert_eq!(lengths.collect().unwrap(), [1, 3]);
     /// ```
     pub fn map_async<U, E, Fut, F>(self, f: F) -> Graph<U>

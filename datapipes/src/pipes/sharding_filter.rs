@@ -47,11 +47,10 @@ impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
     }
 }
 
-fn shard<T: Send + 'static>(
-    mut input: Items<T>,
-    cx: &Context,
-    pad: Option<fn(&Item<T>) -> Item<T>>,
-) -> Items<T> {
+/// Clones an item, where items can be cloned.
+type CloneItem<T> = fn(&Item<T>) -> Item<T>;
+
+fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<CloneItem<T>>) -> Items<T> {
     let Rank { index, world } = cx.rank();
     if world <= 1 {
         return input;

@@ -1,0 +1,121 @@
+//! Deals the items out to several outputs.
+
+use crate::pipe::Split;
+use crate::pipes::fork::{BUFFER, array, split_facts};
+use crate::pipes::shared_input::{Deal, Queues, share};
+use crate::{Context, Error, Facts, Graph, Item, Items, Result};
+
+/// Deals the items out to several outputs; see [`Graph::demux`].
+#[derive(Clone, Debug)]
+pub struct Demux<F> {
+    outputs: usize,
+    buffer: usize,
+    classify: F,
+}
+
+impl<F> Demux<F> {
+    /// To so many outputs, by the number that `classify` returns.
+    pub fn new(outputs: usize, classify: F) -> Self {
+        Demux { outputs, buffer: BUFFER, classify }
+    }
+
+    /// Lets up to `items` items (by default 1000) wait for an output that is behind the others.
+    pub fn buffer(self, items: usize) -> Self {
+        Demux { buffer: items, ..self }
+    }
+}
+
+impl<T, F> Split<T> for Demux<F>
+where
+    T: Send + 'static,
+    F: Fn(&T) -> usize + Clone + Send + Sync + 'static,
+{
+    type Out = T;
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+    fn split(&self, input: Items<T>, cx: &Context) -> Vec<Items<T>> {
+        let deal = ByClass { classify: self.classify.clone(), cx: cx.clone() };
+        share(input, self.outputs, self.buffer, deal, cx)
+    }
+    fn facts(&self) -> Facts {
+        split_facts(self.outputs, self.buffer)
+    }
+}
+
+struct ByClass<F> {
+    classify: F,
+    cx: Context,
+}
+
+impl<T, F> Deal<T> for ByClass<F>
+where
+    T: Send + 'static,
+    F: Fn(&T) -> usize + Send + 'static,
+{
+    fn deal(&mut self, item: Item<T>, to: &mut Queues<T>) -> Result<()> {
+        let (class, outputs) = ((self.classify)(&item), to.count());
+        if class >= outputs {
+            let message = format!("the classifier says {class}, and there are {outputs} outputs");
+            return Err(self.cx.fail(&item, Error::user(message)));
+        }
+        if !to.open().any(|open| open == class) {
+            self.cx.count_dropped(1);
+        }
+        to.push(class, item);
+        Ok(())
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Deals the items out to `N` graphs: each goes to the one whose number `classify` returns. For a number known
+    /// at run time: `graph.split(Demux::new(n, classify))`.
+    ///
+    /// The outputs share what is above: whoever is polled drives it, and what is for the others waits, up to
+    /// [`Demux::buffer`] items each. Order is kept within an output. Items of an output that is read no more are
+    /// counted as dropped.
+    ///
+    /// # Errors
+    /// An item whose number is too large is an error, and errors from above go to every output, since nobody knows
+    /// whose they are. [`ErrorKind::Config`](crate::ErrorKind::Config) as for [`fork`](Graph::fork).
+    ///
+    /// # Examples
+    /// ```
+    /// let [even, odd] = datapipes::Graph::range(0..6).demux(|n| (n % 2) as usize);
+    /// assert_eq!(odd.zip(even).collect().unwrap(), [(1, 0), (3, 2), (5, 4)]);
+    /// ```
+    pub fn demux<const N: usize>(
+        self,
+        classify: impl Fn(&T) -> usize + Clone + Send + Sync + 'static,
+    ) -> [Graph<T>; N] {
+        array(self.split(Demux::new(N, classify)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_out_of_range_names_the_item() {
+        let [a, b] = Graph::range(0..3).demux(|&n| n as usize);
+        let error = Graph::concat([a, b]).collect().unwrap_err().to_string();
+        assert_eq!(error, "demux: 0:2: the classifier says 2, and there are 2 outputs");
+    }
+
+    #[test]
+    fn all_for_the_other_is_an_error_and_no_deadlock() {
+        let outputs = Graph::range(0..100).split(Demux::new(2, |_: &u64| 1).buffer(10));
+        let error = Graph::concat(outputs).collect().unwrap_err().to_string();
+        assert!(error.contains("output 0 ran 10 items ahead of output 1"), "{error}");
+    }
+
+    #[test]
+    fn row_30_no_items_and_wrong_settings() {
+        let [a, b] = Graph::range(0..0).demux(|_| 0);
+        assert_eq!(Graph::concat([a, b]).collect().unwrap(), []);
+        let outputs = Graph::range(0..1).split(Demux::new(2, |_: &u64| 0).buffer(0));
+        assert!(Graph::concat(outputs).collect().unwrap_err().to_string().contains("a buffer of zero"));
+    }
+}

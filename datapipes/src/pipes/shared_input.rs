@@ -1,0 +1,298 @@
+//! One input that several outputs share: whoever is polled drives it, and what is for the others waits in bounded
+//! buffers.
+//!
+//! - Nobody blocks: who finds the input driven by another thread registers its waker and is woken.
+//! - The input is polled with a waker that wakes every output which waits, so an output that is dropped or that
+//!   rests takes no wake-up with it.
+//! - An output that was dropped gets nothing any more, and holds up nobody.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{self, Poll, Wake, Waker};
+
+use futures::StreamExt;
+
+use crate::items::{Chunks, Demand};
+use crate::{Chunk, Context, Error, ErrorKind, Item, Items, Result};
+
+/// Says which outputs get an item, and hands it to them.
+pub(super) trait Deal<T>: Send + 'static {
+    fn deal(&mut self, item: Item<T>, to: &mut Queues<T>) -> Result<()>;
+}
+
+/// The outputs of `input`; at most `buffer` items wait in each.
+pub(super) fn share<T: Send + 'static>(
+    input: Items<T>,
+    outputs: usize,
+    buffer: usize,
+    deal: impl Deal<T>,
+    cx: &Context,
+) -> Vec<Items<T>> {
+    let outs = (0..outputs).map(|_| Out::default()).collect();
+    let queues = Queues {
+        queues: (0..outputs).map(|_| VecDeque::new()).collect(),
+        outs: Arc::new(Outs { outs, missed: AtomicBool::new(false) }),
+    };
+    let outs = queues.outs.clone();
+    let state = State { input: Some(input), queues, deal: Box::new(deal), buffer, cx: cx.clone() };
+    let state = Arc::new(Mutex::new(state));
+    (0..outputs)
+        .map(|index| Items::from_chunks(Output { state: state.clone(), outs: outs.clone(), index }))
+        .collect()
+}
+
+/// What is known of the outputs without holding the input.
+struct Outs {
+    outs: Vec<Out>,
+    /// Somebody found the input driven by another, and waits to be woken.
+    missed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Out {
+    reader: Mutex<Reader>,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Reader {
+    waker: Option<Waker>,
+    /// It waited, was woken, and has not come back yet.
+    coming: bool,
+}
+
+impl Outs {
+    fn is_open(&self, index: usize) -> bool {
+        !self.outs[index].closed.load(Ordering::Acquire)
+    }
+
+    fn reader(&self, index: usize) -> MutexGuard<'_, Reader> {
+        self.outs[index].reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_others(&self, index: usize) {
+        for other in (0..self.outs.len()).filter(|&other| other != index) {
+            let waker = {
+                let mut reader = self.reader(other);
+                reader.coming |= reader.waker.is_some();
+                reader.waker.take()
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl Wake for Outs {
+    fn wake(self: Arc<Self>) {
+        self.wake_others(usize::MAX);
+    }
+}
+
+/// What waits for each output.
+pub(super) struct Queues<T> {
+    queues: Vec<VecDeque<Result<Item<T>>>>,
+    outs: Arc<Outs>,
+}
+
+impl<T> Queues<T> {
+    /// The outputs that are still read.
+    pub(super) fn open(&self) -> impl DoubleEndedIterator<Item = usize> + use<T> {
+        let outs = self.outs.clone();
+        (0..self.queues.len()).filter(move |&index| outs.is_open(index))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.queues.len()
+    }
+
+    pub(super) fn push(&mut self, index: usize, item: Item<T>) {
+        if self.outs.is_open(index) {
+            self.queues[index].push_back(Ok(item));
+        }
+    }
+
+    /// An error that is nobody's in particular goes to all; it cannot be cloned, so the others get its text.
+    fn push_error(&mut self, error: Error) {
+        let mut open: Vec<usize> = self.open().collect();
+        let Some(last) = open.pop() else { return };
+        for index in open {
+            self.queues[index].push_back(Err(copy(&error)));
+        }
+        self.queues[last].push_back(Err(error));
+    }
+}
+
+/// An error of the same kind, node, item and text.
+fn copy(error: &Error) -> Error {
+    let mut text = error.to_string();
+    let item = error.item().map(ToString::to_string);
+    // A user's error is mostly shown without its kind, and then must stay so.
+    let kind = (error.kind() != ErrorKind::User).then(|| error.kind().to_string());
+    let prefixes = [error.node().map(str::to_owned), item, kind];
+    for prefix in prefixes.into_iter().flatten() {
+        if let Some(rest) = text.strip_prefix(&format!("{}: ", crate::error::escape(&prefix))) {
+            text = rest.to_owned();
+        }
+    }
+    let mut copy =
+        if error.kind() == ErrorKind::User { Error::user(text) } else { Error::new(error.kind(), text) };
+    if let Some(node) = error.node() {
+        copy = copy.at(&node.into());
+    }
+    if let Some(item) = error.item() {
+        copy = copy.of(item);
+    }
+    copy
+}
+
+struct State<T> {
+    /// Nothing once it has ended.
+    input: Option<Items<T>>,
+    queues: Queues<T>,
+    deal: Box<dyn Deal<T>>,
+    buffer: usize,
+    cx: Context,
+}
+
+struct Output<T> {
+    state: Arc<Mutex<State<T>>>,
+    outs: Arc<Outs>,
+    index: usize,
+}
+
+impl<T: Send + 'static> Output<T> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, State<T>>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl<T: Send + 'static> Chunks<T> for Output<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        *self.outs.reader(self.index) = Reader { waker: Some(cx.waker().clone()), coming: false };
+        let locked = self.try_lock().or_else(|| {
+            // Said before the second try: who holds the lock then, sees it when it lets go.
+            self.outs.missed.store(true, Ordering::SeqCst);
+            self.try_lock()
+        });
+        let Some(mut state) = locked else { return Poll::Pending };
+        let Polled { items, progress } = state.poll(self.index, &self.outs, demand);
+        drop(state);
+        // They have got items or room, or have found the lock taken.
+        if self.outs.missed.swap(false, Ordering::SeqCst) || progress {
+            self.outs.wake_others(self.index);
+        }
+        if items.is_ready() {
+            self.outs.reader(self.index).waker = None;
+        }
+        items.map(|items| if items.is_empty() { None } else { Some(items) })
+    }
+}
+
+impl<T> Drop for Output<T> {
+    fn drop(&mut self) {
+        self.outs.outs[self.index].closed.store(true, Ordering::Release);
+        if let Ok(mut state) = self.state.try_lock() {
+            state.queues.queues[self.index].clear();
+        }
+        self.outs.wake_others(self.index);
+    }
+}
+
+struct Polled<T> {
+    /// What the output gets now; nothing at the end.
+    items: Poll<Chunk<T>>,
+    /// Whether something changed that another output may wait for.
+    progress: bool,
+}
+
+impl<T: Send + 'static> State<T> {
+    fn poll(&mut self, index: usize, outs: &Arc<Outs>, demand: Demand) -> Polled<T> {
+        for closed in (0..outs.outs.len()).filter(|&other| !outs.is_open(other)) {
+            self.queues.queues[closed].clear();
+        }
+        let mut progress = false;
+        while self.queues.queues[index].is_empty() && self.input.is_some() {
+            let full = self.queues.open().find(|&o| o != index && self.queues.queues[o].len() >= self.buffer);
+            match full {
+                None => {
+                    let (waits, dealt) = self.drive(index, outs, demand);
+                    progress |= dealt;
+                    if waits && self.queues.queues[index].is_empty() {
+                        return Polled { items: Poll::Pending, progress };
+                    }
+                }
+                // It will be read soon, or nobody waits here.
+                Some(full) if demand.ahead || outs.reader(full).coming => {
+                    return Polled { items: Poll::Pending, progress };
+                }
+                Some(full) => {
+                    // Unless it happens to be the end, this would wait for ever.
+                    match self.poll_input(outs) {
+                        Poll::Pending => return Polled { items: Poll::Pending, progress },
+                        Poll::Ready(None) => break,
+                        Poll::Ready(Some(_)) => {}
+                    }
+                    let message = format!(
+                        "output {index} ran {} items ahead of output {full}, which nobody reads meanwhile; make \
+                         the buffer larger, or read the outputs side by side",
+                        self.buffer
+                    );
+                    self.queues.queues[index].push_back(Err(Error::new(ErrorKind::Config, message)));
+                    self.input = None;
+                    progress = true;
+                }
+            }
+        }
+        let queue = &mut self.queues.queues[index];
+        // Who ran ahead waits for room.
+        progress |= queue.len() >= self.buffer;
+        let most = queue.len().min(demand.max);
+        Polled { items: Poll::Ready(queue.drain(..most).collect::<Chunk<T>>()), progress }
+    }
+
+    /// The next item of the input; its panic is an error at its end.
+    fn poll_input(&mut self, outs: &Arc<Outs>) -> Poll<Option<Result<Item<T>>>> {
+        let Some(input) = &mut self.input else { return Poll::Ready(None) };
+        let waker = Waker::from(outs.clone());
+        let mut cx = task::Context::from_waker(&waker);
+        let polled = catch_unwind(AssertUnwindSafe(|| input.poll_next_unpin(&mut cx)));
+        if !matches!(polled, Ok(Poll::Pending | Poll::Ready(Some(_)))) {
+            self.input = None;
+        }
+        polled.unwrap_or_else(|payload| Poll::Ready(Some(Err(Error::panic(payload).at(self.cx.node())))))
+    }
+
+    /// Takes from the input what is there, until the output has enough or another one's buffer is full. Says
+    /// whether the input had no more for now, and whether it had anything.
+    fn drive(&mut self, index: usize, outs: &Arc<Outs>, demand: Demand) -> (bool, bool) {
+        let mut dealt = false;
+        while self.queues.queues[index].len() < demand.max
+            && self.queues.open().all(|other| other == index || self.queues.queues[other].len() < self.buffer)
+        {
+            match self.poll_input(outs) {
+                Poll::Pending => return (true, dealt),
+                Poll::Ready(None) => return (false, true),
+                Poll::Ready(Some(item)) => {
+                    dealt = true;
+                    let State { queues, deal, .. } = self;
+                    let dealing = AssertUnwindSafe(|| item.and_then(|item| deal.deal(item, queues)));
+                    if let Err(error) = catch_unwind(dealing).unwrap_or_else(|payload| {
+                        self.input = None;
+                        Err(Error::panic(payload).at(self.cx.node()))
+                    }) {
+                        self.queues.push_error(error);
+                    }
+                }
+            }
+        }
+        (false, dealt)
+    }
+}
