@@ -49,7 +49,11 @@ fn main() {
         let halves = || {
             std::thread::scope(|scope| {
                 for _ in 0..2 {
-                    scope.spawn(|| (0..total / 2).for_each(|_| drop(std::hint::black_box(work(units)))));
+                    scope.spawn(|| {
+                        (0..total / 2).for_each(|_| {
+                            std::hint::black_box(work(units));
+                        })
+                    });
                 }
             });
         };

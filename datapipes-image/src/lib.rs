@@ -32,12 +32,12 @@
 //! # let mut file = Vec::new();
 //! # jpeg_encoder::Encoder::new(&mut file, 90).encode(&[99; 64 * 48 * 3], 64, 48, jpeg_encoder::ColorType::Rgb)?;
 //! let samples: Graph<(Vec<u8>, u64)> = Graph::from_vec(vec![(file, 7)]);
-//! let training = samples.map_random(|(file, label), rng| {
+//! let training = samples.try_map_random(|(file, label), rng| {
 //!     let mut image = random_resized_crop(&decode(&file)?, 224, rng)?;
 //!     if rng.chance(0.5) {
 //!         hflip(&mut image);
 //!     }
-//!     Ok::<_, datapipes::Error>((to_tensor(&image, &Normalize::IMAGENET)?, label))
+//!     datapipes::Ok((to_tensor(&image, &Normalize::IMAGENET)?, label))
 //! });
 //! assert_eq!(training.collect()?[0].1, 7);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

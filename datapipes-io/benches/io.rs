@@ -75,8 +75,8 @@ fn read(dir: &Path) {
     for workers in [0, 2] {
         let (_, time) = epoch(list_files(dir, "*.tar").load_files(), workers);
         println!("  load_files, {workers} workers {}", rate(bytes, time));
-        let (samples, time) = epoch(list_files(dir, "*.tar").load_files().untar_samples(), workers);
-        println!("  … untar_samples, {workers} workers {}, {samples} samples", rate(bytes, time));
+        let (samples, time) = epoch(list_files(dir, "*.tar").load_files().untar().samples(), workers);
+        println!("  … samples, {workers} workers {}, {samples} samples", rate(bytes, time));
     }
 }
 
@@ -108,7 +108,7 @@ fn members(_: &Path) {
         println!("members of {size} B and 1 B, inline, in ns each:");
         println!("  untar          {:.0}", each(epoch(graph.clone().untar(), 0).1));
         println!("  untar, samples {:.0}", each(epoch(graph.clone().untar().samples(), 0).1));
-        println!("  untar_samples  {:.0}", each(epoch(graph.untar_samples(), 0).1));
+        println!("  samples  {:.0}", each(epoch(graph.untar().samples(), 0).1));
     }
 }
 

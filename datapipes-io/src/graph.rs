@@ -2,7 +2,7 @@
 
 use datapipes::Graph;
 
-use crate::{File, FileRef, Gunzip, LoadFiles, Sample, Samples, Untar, UntarSamples};
+use crate::{File, FileRef, Gunzip, LoadFiles, Sample, Samples, Untar};
 
 /// What can follow a list of files.
 pub trait FileRefGraph: Sized {
@@ -85,9 +85,9 @@ pub trait FileGraph: Sized {
     /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are sample `a/1` with the
     /// fields `jpg` and `cls`.
     ///
-    /// A sample never spans two archives. It works over plain files too, whose names then tell. This step sees the
-    /// stream as a whole and runs in one place; [`untar_samples`](FileGraph::untar_samples) spreads over archives.
-    /// Holds one sample. See [`Samples`] for the rules.
+    /// A sample never spans two archives. It works over plain files too, whose names then tell. Behind
+    /// [`untar`](FileGraph::untar) it spreads over archives with it; elsewhere it sees the stream as a whole and runs in
+    /// one place. Holds one sample. See [`Samples`] for the rules.
     ///
     /// # Errors
     /// A second file for the same field of a sample is `Corrupt`, in its place; the sample keeps the first.
@@ -104,30 +104,6 @@ pub trait FileGraph: Sized {
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     fn samples(self) -> Graph<Sample>;
-
-    /// [`untar`](FileGraph::untar) and [`samples`](FileGraph::samples) in one step, which spreads over the archives.
-    ///
-    /// # Errors
-    /// As the two.
-    ///
-    /// # Examples
-    /// ```
-    /// use datapipes::Graph;
-    /// use datapipes_io::{File, prelude::*};
-    ///
-    /// let mut archive = tar::Builder::new(Vec::new());
-    /// for name in ["a.jpg", "a.cls", "b.jpg"] {
-    ///     let mut header = tar::Header::new_ustar();
-    ///     header.set_size(1);
-    ///     header.set_cksum();
-    ///     archive.append_data(&mut header, name, &b"7"[..])?;
-    /// }
-    /// let archives = Graph::from_vec(vec![File::new("x.tar", archive.into_inner()?)]);
-    /// let keys = archives.untar_samples().map(|sample| sample.key().to_owned());
-    /// assert_eq!(keys.collect()?, ["a", "b"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn untar_samples(self) -> Graph<Sample>;
 }
 
 impl FileGraph for Graph<File> {
@@ -139,8 +115,5 @@ impl FileGraph for Graph<File> {
     }
     fn samples(self) -> Graph<Sample> {
         self.pipe(Samples::new())
-    }
-    fn untar_samples(self) -> Graph<Sample> {
-        self.pipe(UntarSamples::new())
     }
 }

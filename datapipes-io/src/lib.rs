@@ -26,7 +26,7 @@ mod file;
 mod graph;
 
 pub use file::{File, FileRef};
-pub use formats::{Gunzip, Sample, Samples, Untar, UntarSamples};
+pub use formats::{Gunzip, Sample, Samples, Untar};
 pub use graph::{FileGraph, FileRefGraph};
 pub use stores::local::{ListFiles, LoadFiles, list_files};
 

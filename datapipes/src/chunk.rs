@@ -26,13 +26,6 @@ enum Origins {
 }
 
 impl Origins {
-    fn len(&self) -> usize {
-        match self {
-            Origins::Run(_, len) => *len,
-            Origins::List(list) => list.len(),
-        }
-    }
-
     #[inline]
     fn at(&self, place: usize) -> Origin {
         match self {
@@ -208,7 +201,7 @@ impl<T> Chunk<T> {
         // same items whatever the size of its chunks.
         while let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let f = &mut f;
-            out.extend(rest.by_ref().map(|value| f(value)));
+            out.extend(rest.by_ref().map(&mut **f));
         })) {
             let place = out.len();
             let origin = origins.list().remove(place);

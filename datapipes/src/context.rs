@@ -58,7 +58,7 @@ impl Default for Rank {
 pub enum Uneven {
     /// The items left over are dropped and counted; every rank sees equally many.
     Drop,
-    /// Ranks that would come short repeat one of their earlier items; every rank sees equally many.
+    /// Ranks that would come short take items from the start of the data once more; every rank sees equally many.
     Pad,
     /// Ranks may see one item more or less than others. Collective steps of a training job will not line up.
     Allow,

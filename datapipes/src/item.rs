@@ -60,7 +60,7 @@ impl<T> Item<T> {
     }
 
     /// The same item with a name that a person knows it by.
-    pub fn named(self, name: &str) -> Self {
+    pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         Item { origin: self.origin.named(name), value: self.value }
     }
 
@@ -111,7 +111,7 @@ enum Link {
     /// The item is a child of this one.
     Child(Origin),
     /// The item has a name; what stands above it is behind it.
-    Named(Option<Arc<Link>>, Box<str>),
+    Named(Option<Arc<Link>>, Arc<str>),
     /// The item was made of these.
     Joined(Box<[Origin]>),
 }
@@ -140,7 +140,7 @@ impl Origin {
     }
 
     /// The same coordinates with a name that a person knows the item by.
-    pub fn named(self, name: &str) -> Self {
+    pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         Origin { link: Some(Arc::new(Link::Named(self.link, name.into()))), index: self.index }
     }
 

@@ -86,13 +86,13 @@ impl<T: Send + 'static> Items<T> {
     }
 
     /// From an iterator of items, which is advanced on demand and must not block for long.
-    pub fn from_iter(iter: impl IntoIterator<Item = Result<Item<T>>, IntoIter: Send + 'static>) -> Self {
+    pub fn from_results(iter: impl IntoIterator<Item = Result<Item<T>>, IntoIter: Send + 'static>) -> Self {
         Items::from_chunks(FromIter(Some(iter.into_iter())))
     }
 
     /// No items.
     pub fn empty() -> Self {
-        Items::from_iter([])
+        Items::from_results([])
     }
 
     /// Items that are there already.
@@ -166,7 +166,7 @@ impl<T: Send + 'static> Items<T> {
         if self.done {
             return Poll::Ready(None);
         }
-        let timed = self.cost_ns > AHEAD_NS || self.polls % SAMPLE == 0;
+        let timed = self.cost_ns > AHEAD_NS || self.polls.is_multiple_of(SAMPLE);
         self.polls = self.polls.wrapping_add(1);
         let begun = timed.then(Instant::now);
         let chunk = ready!(self.chunks.poll_chunk(cx, demand));

@@ -83,7 +83,7 @@ where
     for at in [0, items.len() / 2, items.len()] {
         let mut with_error: Vec<Result<Item<In>>> = items.iter().cloned().map(Ok).collect();
         with_error.insert(at, Err(Error::new(ErrorKind::User, MARK)));
-        let output = collect(pipe.apply(Items::from_iter(with_error), &cx));
+        let output = collect(pipe.apply(Items::from_results(with_error), &cx));
         let errors = output.iter().filter(|item| matches!(item, Err(text) if text.contains(MARK))).count();
         assert_eq!(errors, 1, "an error in the input, before item {at}, came out {errors} times: {output:?}");
         let rest: Outcome<P::Out> =
@@ -91,7 +91,7 @@ where
         assert_eq!(rest.len(), whole.len(), "an error in the input, before item {at}, costs other items");
     }
 
-    let panicking = Items::from_iter((0..2).map(|_| -> Result<Item<In>> { panic!("{MARK}") }));
+    let panicking = Items::from_results((0..2).map(|_| -> Result<Item<In>> { panic!("{MARK}") }));
     let seen = catch_unwind(AssertUnwindSafe(|| collect(pipe.apply(panicking, &cx))));
     let arrived =
         seen.map_or(true, |output| output.iter().any(|item| matches!(item, Err(t) if t.contains(MARK))));
@@ -155,7 +155,7 @@ pub fn numbered<T: Clone>(values: &[T]) -> Vec<Item<T>> {
 }
 
 fn steady<T: Clone + Send + 'static>(items: &[Item<T>]) -> Items<T> {
-    Items::from_iter(items.iter().cloned().map(Ok).collect::<Vec<_>>())
+    Items::from_results(items.iter().cloned().map(Ok).collect::<Vec<_>>())
 }
 
 /// Counts the polls of a stream, and sees when it is dropped.
@@ -209,7 +209,7 @@ impl<T: Send + 'static> Chunks<T> for Pausing<T> {
         self.ready = !self.ready;
         if self.ready {
             self.seed = crate::rng::mix(self.seed.wrapping_add(1));
-            if self.seed % 3 > 0 {
+            if !self.seed.is_multiple_of(3) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -114,7 +114,9 @@ fn rows_23_and_24_a_slow_consumer_holds_the_source_back() {
         let counter = made.clone();
         let graph = Graph::from_iter_with(move || {
             let counter = counter.clone();
-            (0u64..).inspect(move |_| drop(counter.fetch_add(1, Ordering::SeqCst)))
+            (0u64..).inspect(move |_| {
+                counter.fetch_add(1, Ordering::SeqCst);
+            })
         });
         let loader = DataLoader::builder(graph.map(spin).concurrency(16).batch(4))
             .workers(workers)

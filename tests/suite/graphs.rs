@@ -1,6 +1,6 @@
 //! Generated graphs over integers, for property tests.
 
-use datapipes::{DataLoader, Epoch, Error, Graph, Order};
+use datapipes::{DataLoader, Error, Graph, Order};
 use proptest::prelude::*;
 
 /// One node, or a few, of a generated graph.
@@ -105,10 +105,6 @@ impl Run {
             .on_error(datapipes::OnError::skip(u64::MAX))
             .build()
             .expect("generated graphs are right")
-    }
-
-    pub fn epoch(&self, spec: &Spec) -> Epoch<u64> {
-        self.loader(spec).epoch(self.epoch)
     }
 
     /// What comes out, with origins; and what was skipped, in order of origin.

@@ -96,6 +96,14 @@ impl DecodeImage {
     /// - [`ErrorKind::Limit`] if it has too many pixels, needs too much memory, or has over 100 scans. Sizes are
     ///   checked before anything is allocated.
     pub fn decode(&self, bytes: &[u8]) -> Result<Image> {
+        // A decoder that panics on one picture has said something of that picture, and keeps nothing between two.
+        std::panic::catch_unwind(|| self.decode_unguarded(bytes)).unwrap_or_else(|payload| {
+            let what = format!("the decoder panicked: {}", Error::panic(payload));
+            Err(Error::new(ErrorKind::Corrupt, what))
+        })
+    }
+
+    fn decode_unguarded(&self, bytes: &[u8]) -> Result<Image> {
         let (image, orientation) = match sniff(bytes)? {
             Format::Jpeg => {
                 let header = jpeg::Header::read(bytes)?;

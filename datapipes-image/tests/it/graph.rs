@@ -33,7 +33,7 @@ fn pictures_depend_on_seed_epoch_and_item_alone() {
 #[test]
 fn closures_on_samples_do_the_same_work() {
     let samples = files(3).map(|bytes| (bytes, "label"));
-    let graph = samples.map_random(|(bytes, label), rng| {
+    let graph = samples.try_map_random(|(bytes, label), rng| {
         let mut image = random_resized_crop(&decode(&bytes)?, 32, rng)?;
         if rng.chance(0.5) {
             hflip(&mut image);

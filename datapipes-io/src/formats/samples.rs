@@ -191,6 +191,9 @@ impl Pipe<File> for Samples {
             }
         })
     }
+    fn is_shardable_by_parent(&self) -> bool {
+        true
+    }
     fn facts(&self) -> Facts {
         let mut settings = Vec::from_iter(self.only.as_ref().map(|only| format!("only {}", only.join(", "))));
         settings.extend(self.keep_case.then(|| "keep_case".to_owned()));

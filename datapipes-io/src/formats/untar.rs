@@ -1,6 +1,8 @@
 //! Opens tar archives.
 
 use bytes::Bytes;
+use std::sync::Arc;
+
 use datapipes::{Context, Error, ErrorKind, Facts, Item, Items, Pipe, Result};
 
 use super::gzip::{Expansion, inflate, is_gzip};
@@ -58,7 +60,8 @@ impl Pipe<File> for Untar {
                     if cx.is_cancelled() {
                         return;
                     }
-                    let place = |name: &str| children.at(index as u64).named(name);
+                    // The file's own name: shared, not copied.
+                    let place = |name: &Arc<str>| children.at(index as u64).named(name.clone());
                     let item = match entry {
                         Entry::File(file) => {
                             let origin = place(&file.name);

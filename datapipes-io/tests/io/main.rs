@@ -19,9 +19,9 @@ fn all<T: Send + 'static>(items: Items<T>) -> Vec<Result<Item<T>>> {
 
 fn apply<In: Send + 'static, P: Pipe<In>>(pipe: &P, input: Vec<In>) -> Vec<Result<Item<P::Out>>> {
     let named =
-        |(index, value)| Ok(Item::new(value, Origin::root(0, index as u64).named(&format!("in{index}"))));
+        |(index, value)| Ok(Item::new(value, Origin::root(0, index as u64).named(format!("in{index}"))));
     let input: Vec<_> = input.into_iter().enumerate().map(named).collect();
-    all(pipe.apply(Items::from_iter(input), &Context::default()))
+    all(pipe.apply(Items::from_results(input), &Context::default()))
 }
 
 fn open<S: Source>(source: &S) -> Vec<Result<Item<S::Out>>> {

@@ -1,7 +1,22 @@
 use datapipes::{Context, Error, ErrorKind, Graph, Item, Items, Origin, Pipe, Result};
-use datapipes_io::{File, Sample, Samples, Untar, UntarSamples, prelude::*};
+use datapipes_io::{File, Sample, Samples, Untar, prelude::*};
 
 use crate::{all, apply, kinds, on_workers, parts, tar_of};
+
+/// Opens archives and groups their members: the two pipes, as a segment runs them.
+#[derive(Default)]
+struct UntarSamples(Untar, Samples);
+
+impl Pipe<File> for UntarSamples {
+    type Out = Sample;
+
+    fn apply(&self, input: Items<File>, cx: &Context) -> Items<Sample> {
+        self.1.apply(self.0.apply(input, cx), cx)
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+}
 
 fn archive(names: &[&str]) -> File {
     let members: Vec<_> = names.iter().map(|name| (*name, name.as_bytes())).collect();
@@ -9,7 +24,7 @@ fn archive(names: &[&str]) -> File {
 }
 
 fn run(names: &[&str]) -> (Vec<Sample>, Vec<Error>) {
-    parts(apply(&UntarSamples::new(), vec![archive(names)]))
+    parts(apply(&UntarSamples::default(), vec![archive(names)]))
 }
 
 /// Samples in a form that reads well: `key: suffix suffix`.
@@ -61,7 +76,7 @@ fn row_95_what_is_ignored_does_not_part_neighbours() {
 #[test]
 fn row_95_a_sample_never_spans_two_archives() {
     let input = vec![archive(&["a.jpg"]), archive(&["a.cls", "b.jpg"])];
-    let (samples, _) = parts(apply(&UntarSamples::new(), input));
+    let (samples, _) = parts(apply(&UntarSamples::default(), input));
     assert_eq!(shown(&samples), ["a: jpg", "a: cls", "b: jpg"]);
 }
 
@@ -73,14 +88,14 @@ fn row_95_a_duplicate_is_an_error_and_the_sample_keeps_the_first() {
     let expected =
         "in0/a.JPG: corrupt: \"a.JPG\" is a second \"jpg\" of its sample, which has \"jpg\" already";
     assert_eq!(errors[0].to_string(), expected);
-    let pipe = UntarSamples::of(Untar::new(), Samples::new().keep_case());
+    let pipe = UntarSamples(Untar::new(), Samples::new().keep_case());
     let (samples, errors) = parts(apply(&pipe, vec![archive(&["a.jpg", "a.JPG"])]));
     assert_eq!((shown(&samples), errors.len()), (vec!["a: jpg JPG".to_owned()], 0));
 }
 
 #[test]
 fn row_95_a_filter_leaves_fields_out_and_samples_in() {
-    let pipe = UntarSamples::of(Untar::new(), Samples::new().only(["cls"]));
+    let pipe = UntarSamples(Untar::new(), Samples::new().only(["cls"]));
     let (samples, errors) = parts(apply(&pipe, vec![archive(&["a.jpg", "a.cls", "b.jpg", "b.JPG"])]));
     assert_eq!((shown(&samples), errors.len()), (vec!["a: cls".to_owned(), "b:".to_owned()], 0));
 }
@@ -89,7 +104,7 @@ fn row_95_a_filter_leaves_fields_out_and_samples_in() {
 fn row_95_bad_samples_are_left_out() {
     let members: [(&str, &[u8]); 4] =
         [("a.jpg", b"1"), ("a.__bad__", b"1"), ("b.jpg", b"1"), ("b.__bad__", b"")];
-    let (samples, _) = parts(apply(&UntarSamples::new(), vec![File::new("x.tar", tar_of(&members))]));
+    let (samples, _) = parts(apply(&UntarSamples::default(), vec![File::new("x.tar", tar_of(&members))]));
     assert_eq!(shown(&samples), ["b: jpg __bad__"]);
 }
 
@@ -98,7 +113,7 @@ fn a_sample_is_not_given_without_the_member_that_failed() {
     // Cut in `b.cls`: `a` is whole, `b` is not, and the next archive begins anew.
     let cut = archive(&["a.jpg", "a.cls", "b.jpg", "b.cls"]);
     let cut = File::new("cut.tar", cut.data.slice(..7 * 512 + 1));
-    let (samples, errors) = parts(apply(&UntarSamples::new(), vec![cut, archive(&["b.cls"])]));
+    let (samples, errors) = parts(apply(&UntarSamples::default(), vec![cut, archive(&["b.cls"])]));
     assert_eq!(
         (shown(&samples), kinds(&errors)),
         (vec!["a: jpg cls".to_owned(), "b: cls".to_owned()], vec![ErrorKind::Truncated])
@@ -108,7 +123,7 @@ fn a_sample_is_not_given_without_the_member_that_failed() {
     let file = |index, name: &str| Ok(Item::new(File::new(name, "1"), archive.child(index).named(name)));
     let refused = Error::new(ErrorKind::Unsupported, "sparse").of(&archive.child(2).named("b.jpg"));
     let input = [file(0, "a.jpg"), file(1, "a.cls"), Err(refused), file(3, "b.cls"), file(4, "c.cls")];
-    let (samples, errors) = parts(all(Samples::new().apply(Items::from_iter(input), &Context::default())));
+    let (samples, errors) = parts(all(Samples::new().apply(Items::from_results(input), &Context::default())));
     assert_eq!((shown(&samples), errors.len()), (vec!["a: jpg cls".to_owned(), "c: cls".to_owned()], 1));
 }
 
@@ -118,14 +133,14 @@ fn an_error_elsewhere_costs_no_sample() {
     let file = |index, name: &str| Ok(Item::new(File::new(name, "1"), first.child(index).named(name)));
     let elsewhere = Error::new(ErrorKind::NotFound, "gone").of(&Origin::root(0, 1));
     let input = [file(0, "a.jpg"), file(1, "a.cls"), Err(elsewhere)];
-    let items = all(Samples::new().apply(Items::from_iter(input), &Context::default()));
+    let items = all(Samples::new().apply(Items::from_results(input), &Context::default()));
     let order: Vec<_> = items.iter().map(Result::is_ok).collect();
     assert_eq!(order, [true, false]);
 }
 
 #[test]
 fn origins_are_those_of_the_first_member_named_by_the_key() {
-    let items = apply(&UntarSamples::new(), vec![archive(&["d/a.jpg", "d/a.cls", "d/b.jpg"])]);
+    let items = apply(&UntarSamples::default(), vec![archive(&["d/a.jpg", "d/a.cls", "d/b.jpg"])]);
     let origins: Vec<_> = items.into_iter().map(|item| item.unwrap().origin().clone()).collect();
     assert_eq!(origins.iter().map(ToString::to_string).collect::<Vec<_>>(), ["in0/d/a", "in0/d/b"]);
     assert_eq!((origins[0].index(), origins[1].index()), (0, 2));
@@ -143,8 +158,8 @@ fn both_ways_give_the_same_for_any_number_of_workers() {
     let graph = Graph::from_vec(archives);
     let expected = graph.clone().untar().samples().collect().unwrap();
     assert_eq!(expected.len(), 480);
-    assert_eq!(graph.clone().untar_samples().collect().unwrap(), expected);
-    assert_eq!(on_workers(graph.clone().untar_samples()), expected);
+    assert_eq!(graph.clone().untar().samples().collect().unwrap(), expected);
+    assert_eq!(on_workers(graph.clone().untar().samples()), expected);
     assert_eq!(on_workers(graph.untar().samples()), expected);
 }
 
@@ -152,7 +167,7 @@ fn both_ways_give_the_same_for_any_number_of_workers() {
 fn fields_are_slices_of_the_archive() {
     let file = archive(&["a.jpg", "a.cls"]);
     let range = file.data.as_ptr_range();
-    let (samples, _) = parts(apply(&UntarSamples::new(), vec![file]));
+    let (samples, _) = parts(apply(&UntarSamples::default(), vec![file]));
     assert!(samples[0].fields().all(|(_, data)| range.contains(&data.as_ptr())));
 }
 

@@ -46,7 +46,7 @@ type Weigh<T> = Arc<dyn Fn(&[T]) -> usize + Send + Sync>;
 pub(crate) struct EdgeOf<T>(Weigh<T>);
 
 impl<T: Send + 'static> EdgeOf<T> {
-    pub(crate) fn new(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
+    pub(crate) fn edge(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
         Arc::new(EdgeOf(Arc::new(move |values: &[T]| values.iter().map(&weigh).sum())))
     }
 }

@@ -45,7 +45,7 @@ impl<T: Send + 'static> Graph<T> {
     /// A graph that starts with a source.
     pub fn source(source: impl Source<Out = T>) -> Self {
         let source = Arc::new(source);
-        let edge = EdgeOf::<T>::new({
+        let edge = EdgeOf::<T>::edge({
             let source = source.clone();
             move |item| source.weigh(item)
         });
@@ -57,7 +57,7 @@ impl<T: Send + 'static> Graph<T> {
     /// Adds a pipe.
     pub fn pipe<P: Pipe<T>>(self, pipe: P) -> Graph<P::Out> {
         let pipe = Arc::new(pipe);
-        let edge = EdgeOf::<P::Out>::new({
+        let edge = EdgeOf::<P::Out>::edge({
             let pipe = pipe.clone();
             move |item| pipe.weigh(item)
         });
@@ -98,27 +98,27 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(f)
     }
 
-    /// Joins several graphs into one node. `Join<(A, B)>` takes two graphs, `Join<Vec<T>>` any number.
-    pub fn join<In, J>(inputs: In::Graphs, join: J) -> Graph<T>
+    /// Joins several graphs into one node: a tuple of graphs for a `Join<(A, B)>`, a vector for a `Join<Vec<T>>`.
+    pub fn join<In, J>(inputs: In, join: J) -> Graph<T>
     where
-        In: Inputs + GraphInputs,
-        J: Join<In, Out = T>,
+        In: GraphInputs,
+        J: Join<In::Items, Out = T>,
     {
         let join = Arc::new(join);
-        let edge = EdgeOf::<T>::new({
+        let edge = EdgeOf::<T>::edge({
             let join = join.clone();
             move |item| join.weigh(item)
         });
         let hints = Hints { facts: join.facts(), ..Hints::default() };
         let name = join.name();
-        Graph::new(name, hints, In::inputs(inputs), Op::Join(Arc::new(JoinOp::<In, J>::new(join))), edge)
+        Graph::new(name, hints, inputs.inputs(), Op::Join(Arc::new(JoinOp::<In::Items, J>::new(join))), edge)
     }
 
     /// Adds a node with several outputs, and returns a graph for each.
     pub fn split<S: Split<T>>(self, split: S) -> Vec<Graph<S::Out>> {
         let outputs = split.outputs();
         let hints = Hints { facts: split.facts(), ..Hints::default() };
-        let edge = EdgeOf::<S::Out>::new(|item| size_of_val(item));
+        let edge = EdgeOf::<S::Out>::edge(size_of_val);
         let name = split.name();
         let op = Op::Split(Arc::new(SplitOp::<T, S>::new(split)));
         let first = Graph::<S::Out>::new(name, hints, vec![self.input()], op, edge);
@@ -128,7 +128,7 @@ impl<T: Send + 'static> Graph<T> {
     /// Adds a node that runs what is above it more than once.
     pub fn rerun<R: Rerun<T>>(self, rerun: R) -> Graph<R::Out> {
         let hints = Hints { facts: rerun.facts(), ..Hints::default() };
-        let edge = EdgeOf::<R::Out>::new(|item| size_of_val(item));
+        let edge = EdgeOf::<R::Out>::edge(size_of_val);
         let name = rerun.name();
         Graph::new(name, hints, vec![self.input()], Op::Rerun(Arc::new(RerunOp::<T, R>::new(rerun))), edge)
     }
@@ -148,7 +148,7 @@ impl<T: Send + 'static> Graph<T> {
 
     /// Tells how many bytes an item that leaves the last node keeps alive, for queues with a length in bytes.
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
-        let edge = EdgeOf::<T>::new(weigh);
+        let edge = EdgeOf::<T>::edge(weigh);
         self.edit(|node| node.edge = edge)
     }
 
@@ -222,32 +222,32 @@ impl<T: Send + 'static> Pipe<T> for Pass {
     }
 }
 
-/// The graphs that a [`Join`] takes: the counterpart of its streams.
+/// The graphs that a [`Join`] takes: `(Graph<A>, Graph<B>)`, three of them, or `Vec<Graph<T>>`.
 pub trait GraphInputs {
-    /// The graphs, as the caller has them.
-    type Graphs;
+    /// What comes out of them.
+    type Items: Inputs;
     #[doc(hidden)]
-    fn inputs(graphs: Self::Graphs) -> Vec<Input>;
+    fn inputs(self) -> Vec<Input>;
 }
 
-impl<A: Send + 'static, B: Send + 'static> GraphInputs for (A, B) {
-    type Graphs = (Graph<A>, Graph<B>);
-    fn inputs((a, b): Self::Graphs) -> Vec<Input> {
-        vec![a.input(), b.input()]
+impl<A: Send + 'static, B: Send + 'static> GraphInputs for (Graph<A>, Graph<B>) {
+    type Items = (A, B);
+    fn inputs(self) -> Vec<Input> {
+        vec![self.0.input(), self.1.input()]
     }
 }
 
-impl<A: Send + 'static, B: Send + 'static, C: Send + 'static> GraphInputs for (A, B, C) {
-    type Graphs = (Graph<A>, Graph<B>, Graph<C>);
-    fn inputs((a, b, c): Self::Graphs) -> Vec<Input> {
-        vec![a.input(), b.input(), c.input()]
+impl<A: Send + 'static, B: Send + 'static, C: Send + 'static> GraphInputs for (Graph<A>, Graph<B>, Graph<C>) {
+    type Items = (A, B, C);
+    fn inputs(self) -> Vec<Input> {
+        vec![self.0.input(), self.1.input(), self.2.input()]
     }
 }
 
-impl<T: Send + 'static> GraphInputs for Vec<T> {
-    type Graphs = Vec<Graph<T>>;
-    fn inputs(graphs: Self::Graphs) -> Vec<Input> {
-        graphs.into_iter().map(Graph::input).collect()
+impl<T: Send + 'static> GraphInputs for Vec<Graph<T>> {
+    type Items = Vec<T>;
+    fn inputs(self) -> Vec<Input> {
+        self.into_iter().map(Graph::input).collect()
     }
 }
 

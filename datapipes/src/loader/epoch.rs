@@ -122,7 +122,7 @@ impl<T: Send + 'static> Epoch<T> {
                     let slow = polled.is_pending()
                         || spent > 4 * WORTH_A_QUEUE
                         || self.produce_ns > WORTH_A_QUEUE.as_nanos() as f64;
-                    if slow && running.to_background() && polled.is_pending() {
+                    if slow && running.move_to_background() && polled.is_pending() {
                         // The waker is registered with the old place; poll again from the new one.
                         continue;
                     }

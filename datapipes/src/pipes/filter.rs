@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn keeps_the_contract() {
-        testing::check_pipe(&Filter::new(|n: &u64| n % 3 == 0), (0..20).collect());
+        testing::check_pipe(&Filter::new(|n: &u64| n.is_multiple_of(3)), (0..20).collect());
     }
 
     #[test]

@@ -93,7 +93,7 @@ mod tests {
     #[tokio::test]
     async fn an_endless_iterator_streams() {
         let pipe = FlatMap::new(|n: u64| n..);
-        let input = Items::from_iter([Ok(Item::new(5, Context::default().origin(9)))]);
+        let input = Items::from_results([Ok(Item::new(5, Context::default().origin(9)))]);
         let seen: Vec<_> = pipe.apply(input, &Context::default()).take(1000).collect().await;
         let last = seen.last().unwrap().as_ref().unwrap();
         assert_eq!((**last, last.origin().to_string().as_str()), (1004, "0:9/999"));
@@ -106,7 +106,7 @@ mod tests {
             (0..3).map(move |k| if n == 2 && k == 1 { panic!("k") } else { 10 * n + k })
         });
         let cx = Context::default();
-        let input = Items::from_iter((0..4).map(move |n| Ok(Item::new(n, cx.origin(n)))));
+        let input = Items::from_results((0..4).map(move |n| Ok(Item::new(n, cx.origin(n)))));
         let seen: Vec<_> = pipe.apply(input, &Context::default()).collect().await;
         let seen: Vec<_> =
             seen.into_iter().map(|r| r.map(Item::into_inner).map_err(|e| e.to_string())).collect();

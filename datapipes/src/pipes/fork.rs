@@ -143,7 +143,7 @@ mod tests {
         let cx = Context::default();
         let error = crate::Error::user("no label").of(&cx.origin(7)).at(&"label".into());
         let text = error.to_string();
-        let input = Items::<u8>::from_iter([Err(error)]);
+        let input = Items::<u8>::from_results([Err(error)]);
         for output in Fork::new(3).split(input, &cx) {
             let seen: Vec<_> = output.collect().await;
             assert_eq!(seen[0].as_ref().unwrap_err().to_string(), text);
@@ -155,7 +155,7 @@ mod tests {
     async fn a_dropped_output_holds_up_nobody() {
         let cx = Context::default();
         let origins = cx.clone();
-        let input = Items::from_iter((0..100u64).map(move |n| Ok(Item::new(n, origins.origin(n)))));
+        let input = Items::from_results((0..100u64).map(move |n| Ok(Item::new(n, origins.origin(n)))));
         let mut outputs = Fork::new(2).buffer(1).split(input, &cx);
         drop(outputs.pop());
         assert_eq!(outputs.remove(0).count().await, 100);

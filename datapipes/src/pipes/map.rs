@@ -207,8 +207,9 @@ mod tests {
     fn a_panic_names_node_and_item_and_costs_one_item() {
         let panics = Map::new(|n: u64| if n == 3 { panic!("three") } else { n });
         let items = testing::numbered(&[1, 2, 3, 4]).into_iter().map(Ok);
-        let out =
-            testing::collect(panics.apply(Items::from_iter(items.collect::<Vec<_>>()), &Context::default()));
+        let out = testing::collect(
+            panics.apply(Items::from_results(items.collect::<Vec<_>>()), &Context::default()),
+        );
         let shown: Vec<String> =
             out.into_iter().map(|r| r.map_or_else(|e| e, |(v, _)| v.to_string())).collect();
         assert_eq!(shown, ["1", "2", "pipe: 0:2: panicked: three", "4"]);

@@ -109,7 +109,7 @@ mod tests {
             }
         });
         let cx = Context::default();
-        let input = Items::from_iter((0..4).map(move |n| Ok(Item::new(n, cx.origin(n)))));
+        let input = Items::from_results((0..4).map(move |n| Ok(Item::new(n, cx.origin(n)))));
         let seen: Vec<_> = pipe.apply(input, &Context::default()).collect().await;
         assert_eq!(**seen[0].as_ref().unwrap(), 0);
         assert_eq!(seen[1].as_ref().unwrap_err().to_string(), "0:1: one");

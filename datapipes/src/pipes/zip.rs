@@ -11,7 +11,7 @@ use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Join, Origin};
 /// ```
 /// use datapipes::{Graph, pipes::Zip};
 /// let inputs = (Graph::range(0..3), Graph::range(0..4));
-/// let error = Graph::join::<(u64, u64), _>(inputs, Zip::new().strict()).collect().unwrap_err();
+/// let error = Graph::join(inputs, Zip::new().strict()).collect().unwrap_err();
 /// assert_eq!(error.to_string(), "zip: shape mismatch: input 0 ended after 3 items, input 1 has more");
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -113,12 +113,12 @@ impl<A: Send + 'static> Graph<A> {
     /// assert_eq!(pairs.collect().unwrap(), [(0, "a"), (1, "b")]);
     /// ```
     pub fn zip<B: Send + 'static>(self, other: Graph<B>) -> Graph<(A, B)> {
-        Graph::join::<(A, B), _>((self, other), Zip::new())
+        Graph::join((self, other), Zip::new())
     }
 
     /// Joins the items with those of two other graphs, first with first; as [`zip`](Graph::zip).
     pub fn zip3<B: Send + 'static, C: Send + 'static>(self, b: Graph<B>, c: Graph<C>) -> Graph<(A, B, C)> {
-        Graph::join::<(A, B, C), _>((self, b, c), Zip::new())
+        Graph::join((self, b, c), Zip::new())
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     fn row_36_unequal_lengths() {
         let zip = |a, b| {
             let inputs = (Graph::range(0..a), Graph::range(0..b));
-            Graph::join::<(u64, u64), _>(inputs, Zip::new().strict()).collect()
+            Graph::join(inputs, Zip::new().strict()).collect()
         };
         assert_eq!(zip(2, 2).unwrap(), [(0, 0), (1, 1)]);
         assert_eq!(zip(0, 0).unwrap(), []);

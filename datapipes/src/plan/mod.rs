@@ -260,6 +260,9 @@ impl Explain<'_> {
                 }
             }
         }
+        if node.hints().separate_process {
+            write!(f, "  (asks for a process of its own; runs on threads until there are such)")?;
+        }
         if let Some(remark) = self.remarks.get(id).filter(|r| !r.is_empty()) {
             write!(f, "  {remark}")?;
         }

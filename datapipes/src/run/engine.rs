@@ -69,6 +69,9 @@ impl Drop for Engine {
     }
 }
 
+/// Outputs of splits, by node and round.
+type Splits = HashMap<(usize, u64), Vec<Option<AnyItems>>>;
+
 /// One epoch on its way: what its nodes share, and what is measured at its edges.
 pub(crate) struct EpochRun {
     pub engine: Arc<Engine>,
@@ -83,8 +86,8 @@ pub(crate) struct EpochRun {
     pub segments: Vec<Arc<SegmentGauge>>,
     pub queues: HashMap<usize, Arc<QueueGauge>>,
     pub root_queue: Arc<QueueGauge>,
-    /// Outputs of splits that nobody has asked for yet, by node and round.
-    splits: Mutex<HashMap<(usize, u64), Vec<Option<AnyItems>>>>,
+    /// Outputs of splits that nobody has asked for yet.
+    splits: Mutex<Splits>,
 }
 
 impl EpochRun {
@@ -222,7 +225,7 @@ impl EpochRun {
         })
     }
 
-    fn splits(&self) -> std::sync::MutexGuard<'_, HashMap<(usize, u64), Vec<Option<AnyItems>>>> {
+    fn splits(&self) -> std::sync::MutexGuard<'_, Splits> {
         self.splits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -279,7 +282,7 @@ impl<T: Send + 'static> Running<T> {
 
     /// Moves what is above the consumer to a thread of its own, which works ahead from now on. Says whether it
     /// was moved just now.
-    pub(crate) fn to_background(&mut self) -> bool {
+    pub(crate) fn move_to_background(&mut self) -> bool {
         let plan = &self.run.engine.plan;
         if self.in_background || plan.prefetch.items == 0 {
             return false;

@@ -458,7 +458,7 @@ impl Segment {
         self.flight_items -= morsel.items;
         self.bell.through.fetch_sub(1, Ordering::SeqCst);
         self.delivered += 1;
-        if !self.settings.fixed && self.delivered % 4 == 0 && self.window < self.settings.in_flight {
+        if !self.settings.fixed && self.delivered.is_multiple_of(4) && self.window < self.settings.in_flight {
             self.window += 1;
         }
         let items = morsel.items.max(1) as f64;

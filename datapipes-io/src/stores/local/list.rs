@@ -109,7 +109,7 @@ impl Source for ListFiles {
                     index += 1;
                     out.emit(match found {
                         Ok(file) => {
-                            let origin = origin.named(&file.name());
+                            let origin = origin.named(file.name());
                             Ok(Item::new(file, origin))
                         }
                         Err(error) => Err(error.of(&origin)),
