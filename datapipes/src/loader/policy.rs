@@ -6,6 +6,8 @@ use crate::{Error, ErrorKind, Origin};
 
 /// What happens to items that fail.
 ///
+/// To try a failed item again before the policy decides, put [`retry`](crate::Graph::retry) around the pipe.
+///
 /// A policy is about items. A panic, a wrong configuration or an exhausted budget always ends the epoch.
 #[derive(Clone, Debug, Default)]
 pub struct OnError(Policy);

@@ -1,0 +1,190 @@
+//! Tries an item again where a pipe fails for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Arity, Context, Error, Facts, Graph, Items, Pipe, Work};
+
+/// Runs another pipe, and tries an item again where it fails; see [`Graph::retry`].
+pub struct Retry<P> {
+    pipe: Arc<P>,
+    again: u32,
+    pause: Duration,
+    worth: Arc<dyn Fn(&Error) -> bool + Send + Sync>,
+}
+
+/// A pause is never longer than this.
+const MOST: Duration = Duration::from_secs(15);
+
+impl<P> Retry<P> {
+    /// Tries each item up to `again` times more, at once, whatever the error.
+    pub fn new(pipe: P, again: u32) -> Self {
+        Retry { pipe: Arc::new(pipe), again, pause: Duration::ZERO, worth: Arc::new(|_| true) }
+    }
+
+    /// Waits before each further try: `first`, then twice as long each time, at most 15 seconds. The item waits; others
+    /// go on beside it.
+    pub fn pause(self, first: Duration) -> Self {
+        Retry { pause: first, ..self }
+    }
+
+    /// Tries again only after errors that `worth` accepts.
+    pub fn only_if(self, worth: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
+        Retry { worth: Arc::new(worth), ..self }
+    }
+}
+
+impl<P> std::fmt::Debug for Retry<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Retry")
+            .field("again", &self.again)
+            .field("pause", &self.pause)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
+    type Out = P::Out;
+
+    fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<P::Out> {
+        let (pipe, again, pause, worth) = (self.pipe.clone(), self.again, self.pause, self.worth.clone());
+        let cx = cx.clone();
+        Items::generate(async move |out| {
+            while let Some(item) = out.next_from(&mut input).await {
+                // What came out before the error is not given a second time: a pipe repeats itself exactly.
+                let (mut given, mut left, mut wait) = (0, again, pause);
+                'tries: loop {
+                    let mut output = pipe.apply(Items::from_results([Ok(item.clone())]), &cx);
+                    let mut place = 0;
+                    while let Some(result) = futures::StreamExt::next(&mut output).await {
+                        match result {
+                            Err(error)
+                                if left > 0
+                                    && place >= given
+                                    && error.kind().is_about_an_item()
+                                    && worth(&error) =>
+                            {
+                                tracing::debug!(node = %cx.node(), %error, left, "trying again");
+                                left -= 1;
+                                if !wait.is_zero() {
+                                    let now = wait.min(MOST);
+                                    let _ = cx.blocking(move || std::thread::sleep(now)).await;
+                                    wait *= 2;
+                                }
+                                continue 'tries;
+                            }
+                            result if place >= given => {
+                                given += 1;
+                                place += 1;
+                                out.emit(result).await;
+                            }
+                            _ => place += 1,
+                        }
+                    }
+                    break;
+                }
+            }
+        })
+    }
+    fn name(&self) -> String {
+        self.pipe.name()
+    }
+    fn is_shardable(&self) -> bool {
+        self.pipe.is_shardable()
+    }
+    fn is_separate_process(&self) -> bool {
+        self.pipe.is_separate_process()
+    }
+    fn work(&self) -> Work {
+        self.pipe.work()
+    }
+    fn arity(&self) -> Arity {
+        self.pipe.arity()
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        self.pipe.len_hint(input)
+    }
+    fn facts(&self) -> Facts {
+        let inner = self.pipe.facts();
+        let problem = (!self.pipe.is_shardable()).then_some(
+            "is tried again item by item, but is not shardable: it looks at the stream as a whole",
+        );
+        let comma = if inner.settings.is_empty() { "" } else { ", " };
+        let settings = format!("{}{comma}{} more tries", inner.settings, self.again);
+        inner.with_settings(settings).with_problem(problem)
+    }
+    fn weigh(&self, item: &P::Out) -> usize {
+        self.pipe.weigh(item)
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Adds a pipe, and tries an item again, up to `again` times more, where the pipe fails for it.
+    ///
+    /// The pipe must be shardable (it treats each item by itself) and repeat itself exactly; the item is cloned. After
+    /// the last try the error stands, and the loader's [`OnError`](crate::OnError) decides. Panics are not tried again.
+    /// For pauses between tries, or for some errors only, see [`Retry`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::sync::Arc;
+    /// use datapipes::{Graph, pipes::TryMap};
+    ///
+    /// let calls = Arc::new(AtomicU32::new(0));
+    /// let flaky = TryMap::new(move |n: u64| match calls.fetch_add(1, Ordering::Relaxed) % 3 {
+    ///     0 | 1 => Err("the line is busy"),
+    ///     _ => Ok(n),
+    /// });
+    /// assert_eq!(Graph::range(0..3).retry(2, flaky).collect().unwrap(), [0, 1, 2]);
+    /// ```
+    pub fn retry<P: Pipe<T>>(self, again: u32, pipe: P) -> Graph<P::Out>
+    where
+        T: Clone,
+    {
+        self.pipe(Retry::new(pipe, again))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::pipes::{Batch, Map, TryMap};
+    use crate::{DataLoader, ErrorKind, OnError, testing};
+
+    #[test]
+    fn keeps_the_contract() {
+        testing::check_pipe(&Retry::new(Map::new(|n: u64| n + 1), 2), (0..20).collect());
+    }
+
+    #[test]
+    fn the_error_stands_after_the_last_try() {
+        let tries = Arc::new(AtomicU64::new(0));
+        let counted = tries.clone();
+        let failing = TryMap::new(move |n: u64| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            if n == 3 { Err("three") } else { Ok(n) }
+        });
+        for workers in [0, 2] {
+            tries.store(0, Ordering::SeqCst);
+            let graph =
+                Graph::range(0..5).pipe(Retry::new(failing.clone(), 4).pause(Duration::from_micros(1)));
+            let loader =
+                DataLoader::builder(graph).workers(workers).on_error(OnError::skip(1)).build().unwrap();
+            assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).collect::<Vec<_>>(), [0, 1, 2, 4]);
+            assert_eq!(tries.load(Ordering::SeqCst), 4 + 5);
+        }
+        let picky = Retry::new(failing.clone(), 4).only_if(|error| error.kind() == ErrorKind::Io);
+        tries.store(0, Ordering::SeqCst);
+        assert_eq!(Graph::range(3..4).pipe(picky).collect().unwrap_err().to_string(), "try_map: 0:0: three");
+        assert_eq!(tries.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_pipe_over_the_whole_stream_is_refused() {
+        let error = DataLoader::builder(Graph::range(0..5).retry(1, Batch::new(2))).build().unwrap_err();
+        assert!(error.problems()[0].starts_with("batch: is tried again item by item"), "{error}");
+    }
+}
