@@ -375,6 +375,12 @@ impl<T: Send + 'static> Emitter<T> {
         }
     }
 
+    /// How many more items somebody wants now, at least 1.
+    pub fn wanted(&self) -> usize {
+        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.wanted.saturating_sub(slot.chunk.len()).max(1)
+    }
+
     /// The next item of an input; the errors before it are passed on.
     pub async fn next_from<In: Send + 'static>(&self, input: &mut Items<In>) -> Option<Item<In>> {
         loop {

@@ -198,7 +198,7 @@ impl ErasedChunks for End {
 /// What became of a morsel.
 #[derive(Default)]
 struct Fate {
-    /// Nanoseconds spent on it.
+    /// Nanoseconds spent on it: of work for CPU work, from its start to its end for I/O.
     spent: AtomicU64,
     /// It came to its end. If not, its runtime was shut down under it.
     complete: AtomicBool,
@@ -341,11 +341,14 @@ impl Segment {
 
     /// Items to put in one morsel, by what an item costs.
     fn morsel(&self) -> usize {
-        match self.settings.work {
-            Work::Io => 1,
-            Work::Cpu if self.cost_ns <= 0.0 => 1,
-            Work::Cpu => ((MORSEL_NS as f64 / self.cost_ns) as usize).clamp(1, MAX_MORSEL),
-        }
+        let most = match self.settings.work {
+            _ if self.cost_ns <= 0.0 => 1,
+            // Small local files share a hop; what is far away goes one by one.
+            Work::Io if self.settings.fixed => 1,
+            Work::Io => (self.settings.in_flight / 4).max(1),
+            Work::Cpu => MAX_MORSEL,
+        };
+        ((MORSEL_NS as f64 / self.cost_ns) as usize).clamp(1, most)
     }
 
     /// Whether one more morsel may start.
@@ -354,6 +357,9 @@ impl Segment {
             return true;
         }
         if self.flight.len() >= self.window {
+            return false;
+        }
+        if self.settings.work == Work::Io && self.flight_items >= self.settings.in_flight {
             return false;
         }
         let held = self.bytes_per_item * (self.flight_items + self.morsel()) as f64;
@@ -365,12 +371,14 @@ impl Segment {
         let items = chunk.len;
         let fate = Arc::new(Fate::default());
         let (chain, gauge, told) = (self.chain.clone(), self.gauge.clone(), fate.clone());
+        let work = self.settings.work;
         let mut ringer = Ringer(Some(self.bell.clone()));
         let morsel = async move {
             // The queue must end before the bell rings.
             let mut put = put;
             let mut output = None;
             let mut chunk = Some(chunk);
+            let mut started = None;
             loop {
                 let room = poll_fn(|cx| {
                     let room = put.poll_ready(cx);
@@ -382,6 +390,7 @@ impl Segment {
                 let Some(room) = room.await else { return };
                 let next = poll_fn(|cx| {
                     let begun = Instant::now();
+                    started.get_or_insert(begun);
                     let polled = catch_unwind(AssertUnwindSafe(|| {
                         let output = output.get_or_insert_with(|| {
                             let chunk = chunk.take().expect("taken once");
@@ -390,7 +399,9 @@ impl Segment {
                         output.poll_chunk(cx, Demand { max: room, ahead: true })
                     }));
                     let ns = begun.elapsed().as_nanos() as u64;
-                    told.spent.fetch_add(ns, Ordering::Relaxed);
+                    if work == Work::Cpu {
+                        told.spent.fetch_add(ns, Ordering::Relaxed);
+                    }
                     gauge.busy_ns.fetch_add(ns, Ordering::Relaxed);
                     match polled {
                         Ok(Poll::Pending) => Poll::Pending,
@@ -407,7 +418,12 @@ impl Segment {
                         let weight = Weight { items: chunk.len, bytes: chunk.bytes };
                         put.put(chunk, weight);
                     }
-                    None => return told.complete.store(true, Ordering::SeqCst),
+                    None => {
+                        if let (Work::Io, Some(started)) = (work, started) {
+                            told.spent.store(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                        }
+                        return told.complete.store(true, Ordering::SeqCst);
+                    }
                 }
             }
         };

@@ -53,15 +53,21 @@ impl Pipe<FileRef> for LoadFiles {
     fn apply(&self, mut input: Items<FileRef>, cx: &Context) -> Items<File> {
         let (buffers, cx) = (self.buffers.clone(), cx.clone());
         Items::generate(async move |out| {
-            while let Some(item) = out.next_from(&mut input).await {
-                let (file, origin) = item.into_parts();
+            // Files that are asked for together share one hop to a blocking thread.
+            while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
                 let (buffers, context) = (buffers.clone(), cx.clone());
-                let read = cx.blocking(move || load(&file, &buffers, &context)).await.flatten();
-                out.emit(match read {
-                    Ok(file) => Ok(Item::new(file, origin)),
-                    Err(error) => Err(error.of(&origin)),
-                })
-                .await;
+                let read = cx.blocking(move || {
+                    let load = |item: Item<FileRef>| item.try_map(|file| load(&file, &buffers, &context));
+                    files.into_iter().map(|item| item.and_then(load)).collect::<Vec<_>>()
+                });
+                match read.await {
+                    Err(error) => out.emit(Err(error)).await,
+                    Ok(files) => {
+                        for file in files {
+                            out.emit(file).await;
+                        }
+                    }
+                }
             }
         })
     }
@@ -82,6 +88,8 @@ impl Pipe<FileRef> for LoadFiles {
     }
 }
 
+/// Most files read in one hop.
+const TOGETHER: usize = 32;
 /// Smaller files get memory of their own.
 const POOLED: u64 = 256 << 10;
 /// After so many bytes, a dropped epoch is noticed.
