@@ -119,6 +119,7 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
     let variables: Vec<_> = columns.iter().map(|c| &c.variable).collect();
     let members: Vec<_> = columns.iter().map(|c| &c.member).collect();
     let collated = columns.iter().map(Column::collated);
+    let weights = columns.iter().map(Column::weight);
     Ok(quote! {
         #[doc = #docs]
         #[derive(Clone, Debug)]
@@ -134,6 +135,11 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
                     #(#variables.push(item.#members);)*
                 }
                 ::std::result::Result::Ok(#batch { #(#members: #collated,)* })
+            }
+
+            fn weigh(batch: &#batch) -> ::std::option::Option<usize> {
+                let _ = batch;
+                ::std::option::Option::Some(0 #(+ #weights)*)
             }
         }
     })
@@ -181,6 +187,19 @@ impl<'a> Column<'a> {
         match &self.with {
             Some((with, _)) => quote!(::datapipes::derived::named(#name, #with(#variable))?),
             None => quote!(::datapipes::derived::field(#name, #variable)?),
+        }
+    }
+}
+
+impl Column<'_> {
+    fn weight(&self) -> TokenStream {
+        let (member, kind) = (&self.member, self.kind);
+        match &self.with {
+            Some(_) => quote!(::std::mem::size_of_val(&batch.#member)),
+            None => quote! {
+                <#kind as ::datapipes::Collate>::weigh(&batch.#member)
+                    .unwrap_or(::std::mem::size_of_val(&batch.#member))
+            },
         }
     }
 }

@@ -52,6 +52,16 @@ pub trait Collate: Sized {
     /// # Errors
     /// [`ErrorKind::Shape`](crate::ErrorKind::Shape), best made from a [`Mismatch`], if they do not fit together.
     fn collate(items: Vec<Self>) -> Result<Self::Batch>;
+
+    /// About how many bytes a batch keeps alive, for queues with a length in bytes; `None` for its size alone.
+    fn weigh(_batch: &Self::Batch) -> Option<usize> {
+        None
+    }
+}
+
+/// What a tensor keeps alive.
+fn weigh_tensor(batch: &Tensor) -> Option<usize> {
+    Some(size_of::<Tensor>() + batch.byte_len())
 }
 
 macro_rules! numbers {
@@ -60,6 +70,9 @@ macro_rules! numbers {
             type Batch = Tensor;
             fn collate(items: Vec<Self>) -> Result<Tensor> {
                 Ok(Tensor::list(items))
+            }
+            fn weigh(batch: &Tensor) -> Option<usize> {
+                weigh_tensor(batch)
             }
         }
     )*};
@@ -85,12 +98,18 @@ impl Collate for Tensor {
     fn collate(items: Vec<Self>) -> Result<Tensor> {
         Tensor::stack(&items)
     }
+    fn weigh(batch: &Tensor) -> Option<usize> {
+        weigh_tensor(batch)
+    }
 }
 
 impl<E: Element> Collate for Vec<E> {
     type Batch = Tensor;
     fn collate(items: Vec<Self>) -> Result<Tensor> {
         rows(&items)
+    }
+    fn weigh(batch: &Tensor) -> Option<usize> {
+        weigh_tensor(batch)
     }
 }
 
@@ -101,6 +120,9 @@ impl<E: Element, const N: usize> Collate for [E; N] {
         checked_len(&[items.len(), N], E::DTYPE)?;
         let len = items.len();
         Tensor::from_vec(items.into_iter().flatten().collect::<Vec<E>>(), [len, N])
+    }
+    fn weigh(batch: &Tensor) -> Option<usize> {
+        weigh_tensor(batch)
     }
 }
 
@@ -130,6 +152,9 @@ impl<T: Collate> Collate for Option<T> {
         let values: Vec<T> = items.into_iter().flatten().collect();
         if first { T::collate(values).map(Some) } else { Ok(None) }
     }
+    fn weigh(batch: &Self::Batch) -> Option<usize> {
+        batch.as_ref().and_then(T::weigh)
+    }
 }
 
 macro_rules! tuples {
@@ -142,6 +167,9 @@ macro_rules! tuples {
                     $($column.push(item.$place);)*
                 }
                 Ok(($(field($place, $column)?,)*))
+            }
+            fn weigh(batch: &Self::Batch) -> Option<usize> {
+                Some(0 $(+ $name::weigh(&batch.$place).unwrap_or(size_of::<$name::Batch>()))*)
             }
         }
     };
@@ -164,12 +192,18 @@ where
     fn collate(items: Vec<Self>) -> Result<Self::Batch> {
         columns(items, |map, key| map.remove(key))
     }
+    fn weigh(batch: &Self::Batch) -> Option<usize> {
+        Some(batch.values().map(|column| V::weigh(column).unwrap_or(size_of_val(column))).sum())
+    }
 }
 
 impl<K: Ord + fmt::Debug, V: Collate> Collate for BTreeMap<K, V> {
     type Batch = BTreeMap<K, V::Batch>;
     fn collate(items: Vec<Self>) -> Result<Self::Batch> {
         columns(items, |map, key| map.remove(key))
+    }
+    fn weigh(batch: &Self::Batch) -> Option<usize> {
+        Some(batch.values().map(|column| V::weigh(column).unwrap_or(size_of_val(column))).sum())
     }
 }
 

@@ -75,9 +75,10 @@ pub trait Pipe<In>: Send + Sync + 'static {
         Facts::default()
     }
 
-    /// About how many bytes an item that comes out keeps alive; queues with a length in bytes count by it.
-    fn weigh(&self, item: &Self::Out) -> usize {
-        size_of_val(item)
+    /// About how many bytes an item that comes out keeps alive; queues with a length in bytes count by it. `None` if
+    /// the pipe cannot tell: then what goes in and out of one type is weighed as above, and else by its size alone.
+    fn weigh(&self, _item: &Self::Out) -> Option<usize> {
+        None
     }
 }
 
@@ -201,9 +202,9 @@ pub trait Source: Send + Sync + 'static {
         Facts::any_order()
     }
 
-    /// About how many bytes an item keeps alive.
-    fn weigh(&self, item: &Self::Out) -> usize {
-        size_of_val(item)
+    /// About how many bytes an item keeps alive; `None` for its size alone.
+    fn weigh(&self, _item: &Self::Out) -> Option<usize> {
+        None
     }
 }
 
@@ -225,9 +226,9 @@ pub trait Join<In: Inputs>: Send + Sync + 'static {
         Facts::default()
     }
 
-    /// About how many bytes an item keeps alive.
-    fn weigh(&self, item: &Self::Out) -> usize {
-        size_of_val(item)
+    /// About how many bytes an item keeps alive; `None` for its size alone.
+    fn weigh(&self, _item: &Self::Out) -> Option<usize> {
+        None
     }
 }
 
@@ -372,7 +373,7 @@ impl<In: 'static, Out: Send + 'static> Pipe<In> for Arc<dyn Pipe<In, Out = Out>>
     fn facts(&self) -> Facts {
         (**self).facts()
     }
-    fn weigh(&self, item: &Out) -> usize {
+    fn weigh(&self, item: &Out) -> Option<usize> {
         (**self).weigh(item)
     }
 }

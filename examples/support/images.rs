@@ -57,8 +57,10 @@ pub fn training_batches(images: Graph<(Bytes, u32)>, size: u32, batch: usize) ->
     images
         .try_map(|(bytes, label)| decode(&bytes).map(|image| (image, label)))
         .named("decode")
+        .weighed(|(image, _)| image.data().len())
         .try_map_random(move |(image, label), rng| augment(&image, size, rng).map(|tensor| (tensor, label)))
         .named("augment")
+        .weighed(|(tensor, _)| tensor.byte_len())
         .batch(batch)
         .collate()
 }

@@ -180,8 +180,8 @@ impl Pipe<Bytes> for DecodeImage {
         let stored = if *orient { "" } else { ", as stored" };
         Facts::any_order().with_settings(format_args!("{max_pixels} pixels, {max_bytes} bytes{stored}"))
     }
-    fn weigh(&self, image: &Image) -> usize {
-        image.data().len()
+    fn weigh(&self, image: &Image) -> Option<usize> {
+        Some(image.data().len())
     }
 }
 

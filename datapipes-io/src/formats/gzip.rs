@@ -63,8 +63,8 @@ impl Pipe<File> for Gunzip {
     fn facts(&self) -> Facts {
         Facts::any_order()
     }
-    fn weigh(&self, file: &File) -> usize {
-        file.weight()
+    fn weigh(&self, file: &File) -> Option<usize> {
+        Some(file.weight())
     }
 }
 

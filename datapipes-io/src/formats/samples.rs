@@ -199,9 +199,9 @@ impl Pipe<File> for Samples {
         settings.extend(self.keep_case.then(|| "keep_case".to_owned()));
         Facts::default().with_buffered(1).with_settings(settings.join(", "))
     }
-    fn weigh(&self, sample: &Sample) -> usize {
+    fn weigh(&self, sample: &Sample) -> Option<usize> {
         let fields = sample.fields.iter().map(|(_, data)| data.len() + size_of::<(Arc<str>, Bytes)>());
-        size_of::<Sample>() + sample.key.len() + fields.sum::<usize>()
+        Some(size_of::<Sample>() + sample.key.len() + fields.sum::<usize>())
     }
 }
 

@@ -38,10 +38,17 @@ pub(crate) trait Edge: Send + Sync {
     fn fail(&self, error: Error) -> AnyItems;
     /// A chunk of one error.
     fn fail_chunk(&self, error: Error) -> AnyChunk;
+    /// How values are weighed: a `Weigh<T>`.
+    fn weigher(&self) -> Box<dyn Any>;
+}
+
+/// How values of an edge are weighed, if they are of type `T`.
+pub(super) fn weigher<T: 'static>(edge: &dyn Edge) -> Option<Weigh<T>> {
+    edge.weigher().downcast().ok().map(|weigh| *weigh)
 }
 
 /// Weighs many values in one call.
-type Weigh<T> = Arc<dyn Fn(&[T]) -> usize + Send + Sync>;
+pub(crate) type Weigh<T> = Arc<dyn Fn(&[T]) -> usize + Send + Sync>;
 
 pub(crate) struct EdgeOf<T>(Weigh<T>);
 
@@ -85,6 +92,10 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
 
     fn fail_chunk(&self, error: Error) -> AnyChunk {
         self.wrap(Chunk::fail(error))
+    }
+
+    fn weigher(&self) -> Box<dyn Any> {
+        Box::new(self.0.clone())
     }
 }
 

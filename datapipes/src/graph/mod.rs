@@ -17,7 +17,7 @@ pub(crate) use self::flow::{Flow, FlowNode};
 
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::{Arity, Context, Facts, Items, Join, Pipe, Source, Work};
-use erased::{EdgeOf, JoinOp, PipeOp, RerunOp, SourceOp, SplitOp};
+use erased::{EdgeOf, JoinOp, PipeOp, RerunOp, SourceOp, SplitOp, Weigh};
 
 /// A description of where items come from: a node and all above it, typed by what comes out.
 ///
@@ -47,7 +47,7 @@ impl<T: Send + 'static> Graph<T> {
         let source = Arc::new(source);
         let edge = EdgeOf::<T>::edge({
             let source = source.clone();
-            move |item| source.weigh(item)
+            move |item| source.weigh(item).unwrap_or(size_of_val(item))
         });
         let facts = source.facts();
         let hints = Hints { facts, len: source.len_hint(), ..Hints::default() };
@@ -58,8 +58,13 @@ impl<T: Send + 'static> Graph<T> {
     pub fn pipe<P: Pipe<T>>(self, pipe: P) -> Graph<P::Out> {
         let pipe = Arc::new(pipe);
         let edge = EdgeOf::<P::Out>::edge({
-            let pipe = pipe.clone();
-            move |item| pipe.weigh(item)
+            let (pipe, above) = (pipe.clone(), self.weigher::<P::Out>());
+            move |item: &P::Out| {
+                pipe.weigh(item).unwrap_or_else(|| match &above {
+                    Some(above) => above(std::slice::from_ref(item)),
+                    None => size_of_val(item),
+                })
+            }
         });
         let hints = Hints {
             shardable: pipe.is_shardable(),
@@ -107,7 +112,7 @@ impl<T: Send + 'static> Graph<T> {
         let join = Arc::new(join);
         let edge = EdgeOf::<T>::edge({
             let join = join.clone();
-            move |item| join.weigh(item)
+            move |item| join.weigh(item).unwrap_or(size_of_val(item))
         });
         let hints = Hints { facts: join.facts(), ..Hints::default() };
         let name = join.name();
@@ -118,7 +123,7 @@ impl<T: Send + 'static> Graph<T> {
     pub fn split<S: Split<T>>(self, split: S) -> Vec<Graph<S::Out>> {
         let outputs = split.outputs();
         let hints = Hints { facts: split.facts(), ..Hints::default() };
-        let edge = EdgeOf::<S::Out>::edge(size_of_val);
+        let edge = self.edge_below::<S::Out>();
         let name = split.name();
         let op = Op::Split(Arc::new(SplitOp::<T, S>::new(split)));
         let first = Graph::<S::Out>::new(name, hints, vec![self.input()], op, edge);
@@ -128,7 +133,7 @@ impl<T: Send + 'static> Graph<T> {
     /// Adds a node that runs what is above it more than once.
     pub fn rerun<R: Rerun<T>>(self, rerun: R) -> Graph<R::Out> {
         let hints = Hints { facts: rerun.facts(), ..Hints::default() };
-        let edge = EdgeOf::<R::Out>::edge(size_of_val);
+        let edge = self.edge_below::<R::Out>();
         let name = rerun.name();
         Graph::new(name, hints, vec![self.input()], Op::Rerun(Arc::new(RerunOp::<T, R>::new(rerun))), edge)
     }
@@ -150,6 +155,19 @@ impl<T: Send + 'static> Graph<T> {
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
         let edge = EdgeOf::<T>::edge(weigh);
         self.edit(|node| node.edge = edge)
+    }
+
+    /// How items that leave the last node are weighed, if they are of type `U`.
+    pub(crate) fn weigher<U: Send + 'static>(&self) -> Option<Weigh<U>> {
+        erased::weigher::<U>(&*self.node.edge)
+    }
+
+    /// An edge that weighs as the one above, if that is of the same type.
+    fn edge_below<U: Send + 'static>(&self) -> Arc<dyn Edge> {
+        match self.weigher::<U>() {
+            Some(_) => self.node.edge.clone(),
+            None => EdgeOf::<U>::edge(size_of_val),
+        }
     }
 
     fn edit(self, change: impl FnOnce(&mut Node)) -> Self {

@@ -130,7 +130,13 @@ impl<T: Send + 'static> Graph<T> {
     /// assert_eq!(numbers.pipe(Batch::new(2).drop_last()).collect().unwrap(), [vec![0, 1], vec![2, 3]]);
     /// ```
     pub fn batch(self, size: usize) -> Graph<Vec<T>> {
-        self.pipe(Batch::new(size))
+        let weigh = self.weigher::<T>();
+        let batches = self.pipe(Batch::new(size));
+        // A batch weighs what its items weigh.
+        match weigh {
+            Some(weigh) => batches.weighed(move |batch| weigh(batch)),
+            None => batches,
+        }
     }
 }
 

@@ -33,6 +33,9 @@ where
     fn facts(&self) -> Facts {
         Facts::any_order()
     }
+    fn weigh(&self, batch: &T::Batch) -> Option<usize> {
+        T::weigh(batch)
+    }
 }
 
 /// Makes one batch of a list of samples by a function; see [`Graph::collate_with`].

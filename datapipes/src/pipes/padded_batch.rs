@@ -33,8 +33,8 @@ impl<E: Element + fmt::Debug, S: Sequence<E> + Send + 'static> Pipe<Vec<S>> for 
     fn facts(&self) -> Facts {
         Facts::any_order().with_settings(format_args!("with {:?}", self.0))
     }
-    fn weigh(&self, (batch, lengths): &(Tensor, Tensor)) -> usize {
-        batch.byte_len() + lengths.byte_len()
+    fn weigh(&self, (batch, lengths): &(Tensor, Tensor)) -> Option<usize> {
+        Some(batch.byte_len() + lengths.byte_len())
     }
 }
 

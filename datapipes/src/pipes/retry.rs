@@ -113,7 +113,7 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
         let settings = format!("{}{comma}{} more tries", inner.settings, self.again);
         inner.with_settings(settings).with_problem(problem)
     }
-    fn weigh(&self, item: &P::Out) -> usize {
+    fn weigh(&self, item: &P::Out) -> Option<usize> {
         self.pipe.weigh(item)
     }
 }

@@ -158,3 +158,15 @@ fn what_groups_siblings_stands_below_their_fan_out_or_alone() {
         [Order::Strict, Order::Arrival]
     );
 }
+
+/// Weights follow the items: pass through where the type stays, and add up in batches.
+#[test]
+fn weights_follow_the_items() {
+    let heavy = Graph::from_vec(vec![vec![0u8; 10]; 4]).weighed(Vec::len).shuffle(2).filter(|_| true);
+    assert_eq!(heavy.weigher().unwrap()(&[vec![0u8; 10], vec![0u8; 5]]), 15);
+    let batches = heavy.batch(2);
+    assert_eq!(batches.weigher().unwrap()(&[vec![vec![0u8; 10], vec![0u8; 7]]]), 17);
+    let tensors = Graph::range(0..4).batch(4).collate();
+    let tensor = tensors.clone().collect().unwrap().remove(0);
+    assert_eq!(tensors.weigher().unwrap()(&[tensor]), size_of::<crate::Tensor>() + 32);
+}

@@ -128,8 +128,8 @@ impl Source for ListFiles {
         let settings = self.root.join(&self.text);
         Facts::any_order().with_settings(settings.display()).with_problem(problem)
     }
-    fn weigh(&self, file: &FileRef) -> usize {
-        size_of::<FileRef>() + file.path.as_os_str().len()
+    fn weigh(&self, file: &FileRef) -> Option<usize> {
+        Some(size_of::<FileRef>() + file.path.as_os_str().len())
     }
 }
 

@@ -83,8 +83,8 @@ impl Pipe<FileRef> for LoadFiles {
     fn facts(&self) -> Facts {
         Facts::any_order()
     }
-    fn weigh(&self, file: &File) -> usize {
-        file.weight()
+    fn weigh(&self, file: &File) -> Option<usize> {
+        Some(file.weight())
     }
 }
 
