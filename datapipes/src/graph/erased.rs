@@ -54,7 +54,12 @@ pub(crate) struct EdgeOf<T>(Weigh<T>);
 
 impl<T: Send + 'static> EdgeOf<T> {
     pub(crate) fn edge(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
-        Arc::new(EdgeOf(Arc::new(move |values: &[T]| values.iter().map(&weigh).sum())))
+        Self::edge_by_slice(move |values| values.iter().map(&weigh).sum())
+    }
+
+    /// With one call for many values.
+    pub(crate) fn edge_by_slice(weigh: impl Fn(&[T]) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
+        Arc::new(EdgeOf(Arc::new(weigh)))
     }
 }
 

@@ -57,13 +57,12 @@ impl<T: Send + 'static> Graph<T> {
     /// Adds a pipe.
     pub fn pipe<P: Pipe<T>>(self, pipe: P) -> Graph<P::Out> {
         let pipe = Arc::new(pipe);
-        let edge = EdgeOf::<P::Out>::edge({
+        let edge = EdgeOf::<P::Out>::edge_by_slice({
             let (pipe, above) = (pipe.clone(), self.weigher::<P::Out>());
-            move |item: &P::Out| {
-                pipe.weigh(item).unwrap_or_else(|| match &above {
-                    Some(above) => above(std::slice::from_ref(item)),
-                    None => size_of_val(item),
-                })
+            move |items| match (items.first().map(|item| pipe.weigh(item)), &above) {
+                (Some(None), Some(above)) => above(items),
+                (Some(None), None) => size_of_val(items),
+                _ => items.iter().map(|item| pipe.weigh(item).unwrap_or(size_of_val(item))).sum(),
             }
         });
         let hints = Hints {
