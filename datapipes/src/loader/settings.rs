@@ -122,7 +122,7 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// How many pieces of an I/O segment are in flight at once, at most. By default up to 64, growing from 2 and
+    /// How many pieces of an I/O segment are in flight at once, at most. By default up to 64, growing from 1 and
     /// limited by the bytes that their results hold; a number given here is used from the start.
     pub fn in_flight(mut self, pieces: usize) -> Self {
         self.settings.in_flight = Some(pieces);

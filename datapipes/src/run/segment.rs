@@ -303,7 +303,8 @@ impl Segment {
         let window = match settings.work {
             _ if settings.fixed => settings.in_flight,
             Work::Cpu => settings.in_flight.min(4 * settings.workers),
-            Work::Io => settings.in_flight.min(2),
+            // The first is waited for; a second beside it would delay it.
+            Work::Io => 1,
         };
         let mut segment = Segment {
             chain: Arc::new(chain),
@@ -474,7 +475,8 @@ impl Segment {
         self.flight_items -= morsel.items;
         self.bell.through.fetch_sub(1, Ordering::SeqCst);
         self.delivered += 1;
-        if !self.settings.fixed && self.delivered.is_multiple_of(4) && self.window < self.settings.in_flight {
+        let grows = self.delivered.is_multiple_of(4) || self.window == 1;
+        if !self.settings.fixed && grows && self.window < self.settings.in_flight {
             self.window += 1;
         }
         let items = morsel.items.max(1) as f64;

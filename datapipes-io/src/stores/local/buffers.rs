@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+/// Larger sizes may not be there.
+const ASK: usize = 1 << 30;
 /// Most idle buffers that are kept.
 const MAX_IDLE: usize = 64;
 
@@ -35,8 +37,11 @@ impl Buffers {
             Some(data) => data,
             None => {
                 let len = rounded(len);
-                // Asks without aborting. Zeroed memory comes from the system as it is, untouched.
-                Vec::<u8>::new().try_reserve_exact(len).ok()?;
+                // Zeroed memory comes from the system as it is, untouched. Asking beforehand, which does not abort, would
+                // teach the allocator to keep such memory and to clear it itself: so it is done for huge sizes only.
+                if len > ASK {
+                    Vec::<u8>::new().try_reserve_exact(len).ok()?;
+                }
                 vec![0; len].into_boxed_slice()
             }
         };
