@@ -3,8 +3,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use datapipes::testing::Resources;
-use datapipes::{DataLoader, Graph, OnError};
+use datapipes::testing::{Ledger, Resources, each_failure};
+use datapipes::{DataLoader, ErrorKind, Graph, OnError};
 use futures::StreamExt;
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -136,4 +136,68 @@ fn resident_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// B.10, n-th failure: whichever call fails, in a source or a step, once or from then on, what came before it arrives,
+/// the error names its node, and nothing is left over.
+#[test]
+fn any_call_may_fail() {
+    let _alone = alone();
+    let before = Resources::now();
+    let ledger = Ledger::new(12);
+    for workers in [0, 2] {
+        each_failure(|fail| {
+            let [a, b] = [fail.clone(), fail.clone()];
+            let graph = ledger
+                .source()
+                .try_map(move |entry| a.call().map(|()| entry))
+                .named("first")
+                .concurrency(4)
+                .map_async(move |entry| {
+                    let called = b.call();
+                    async move { called.map(|()| entry) }
+                })
+                .named("second");
+            let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+            let mut arrived = Vec::new();
+            let mut error = None;
+            for entry in loader.epoch(0).blocking() {
+                match entry {
+                    Ok(entry) => arrived.push(entry),
+                    Err(e) => assert!(error.replace(e).is_none(), "one error, and then the end"),
+                }
+            }
+            ledger.check_prefix(&arrived);
+            match error {
+                None => ledger.check_complete(&arrived),
+                Some(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Io);
+                    assert!(["first", "second"].contains(&error.node().unwrap()));
+                    assert_eq!(error.item().unwrap().index(), arrived.len() as u64);
+                }
+            }
+        });
+        before.assert_back();
+    }
+}
+
+/// The same with failures skipped: all others arrive, once.
+#[test]
+fn skipped_failures_cost_their_own_items_only() {
+    let _alone = alone();
+    let ledger = Ledger::new(20);
+    for workers in [0, 2] {
+        each_failure(|fail| {
+            let policy = OnError::skip(100);
+            let fail = fail.clone();
+            let graph =
+                ledger.source().try_map(move |entry| fail.call().map(|()| entry)).concurrency(4).shuffle(5);
+            let loader =
+                DataLoader::builder(graph).workers(workers).on_error(policy.clone()).build().unwrap();
+            let arrived: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+            let lost: Vec<u64> = policy.skipped().iter().map(|s| s.item.as_ref().unwrap().index()).collect();
+            ledger.check(&arrived, |number| lost.contains(&number));
+            assert_eq!(loader.stats().unwrap().skipped, lost.len() as u64);
+        });
+    }
 }

@@ -18,7 +18,7 @@ use std::task::{self, Poll, Waker};
 use futures::Stream;
 
 use crate::items::{Chunks, Demand};
-use crate::{Arity, Chunk, Context, Error, ErrorKind, Item, Items, Origin, Pipe, Result};
+use crate::{Arity, Chunk, Context, Error, ErrorKind, Graph, Item, Items, Origin, Pipe, Result};
 
 pub use crate::run::block_on;
 
@@ -223,6 +223,134 @@ impl<T: Send + 'static> Chunks<T> for Pausing<T> {
 /// of `items`, in chunks of changing size.
 pub fn pausing<T: Send + 'static>(items: Items<T>, seed: u64) -> Items<T> {
     Items::from_chunks(Pausing { items, seed, ready: false })
+}
+
+/// One entry of a [`Ledger`]: a number, and a payload that goes with it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Its number, from 0.
+    pub number: u64,
+    payload: [u64; 4],
+}
+
+impl Entry {
+    fn new(number: u64) -> Self {
+        Entry { number, payload: [1, 2, 3, 4].map(|word| crate::rng::mix(number ^ (word << 60))) }
+    }
+}
+
+/// The oracle for "nothing lost, nothing doubled": a source of numbered entries, and a check of what arrived.
+///
+/// ```
+/// use datapipes::{DataLoader, testing::Ledger};
+/// let ledger = Ledger::new(100);
+/// let loader = DataLoader::builder(ledger.source().shuffle(10)).build()?;
+/// let arrived: Vec<_> = loader.epoch(0).blocking().collect::<Result<_, _>>()?;
+/// ledger.check_complete(&arrived);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Ledger {
+    entries: u64,
+}
+
+impl Ledger {
+    /// Of so many entries.
+    pub fn new(entries: u64) -> Self {
+        Ledger { entries }
+    }
+
+    /// The entries, in order.
+    pub fn source(&self) -> Graph<Entry> {
+        Graph::range(0..self.entries).map(Entry::new).named("ledger")
+    }
+
+    /// Checks that each entry arrived once, in any order.
+    ///
+    /// # Panics
+    /// If one is missing, doubled or damaged; the message names some.
+    pub fn check_complete(&self, arrived: &[Entry]) {
+        self.check(arrived, |_| false);
+    }
+
+    /// Checks that each entry arrived once, in any order, but for those that `absent` says were left out or failed.
+    ///
+    /// # Panics
+    /// If one is missing, doubled, damaged, or there although it should be absent.
+    pub fn check(&self, arrived: &[Entry], absent: impl Fn(u64) -> bool) {
+        let mut counts = vec![0u32; self.entries as usize];
+        for entry in arrived {
+            assert_eq!(*entry, Entry::new(entry.number), "entry {} is damaged", entry.number);
+            counts[entry.number as usize] += 1;
+        }
+        let wrong: Vec<(u64, u32)> =
+            (0u64..).zip(counts).filter(|&(n, c)| c != u32::from(!absent(n))).take(10).collect();
+        assert!(
+            wrong.is_empty(),
+            "entries that did not arrive as often as they should, and how often: {wrong:?}"
+        );
+    }
+
+    /// Checks that the entries arrived from the first on, in order, without a gap: what a strict order gives before an
+    /// error.
+    ///
+    /// # Panics
+    /// If they did not.
+    pub fn check_prefix(&self, arrived: &[Entry]) {
+        for (place, entry) in arrived.iter().enumerate() {
+            assert_eq!(*entry, Entry::new(place as u64), "at place {place}");
+        }
+    }
+}
+
+/// Makes the n-th of some calls fail; see [`each_failure`].
+#[derive(Clone, Debug)]
+pub struct Fail(Arc<FailState>);
+
+#[derive(Debug)]
+struct FailState {
+    nth: usize,
+    calls: AtomicUsize,
+    from_then_on: bool,
+}
+
+impl Fail {
+    /// One call: an error if it is the one that fails.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] for the n-th call, or, if so chosen, for it and all after it.
+    pub fn call(&self) -> Result<()> {
+        let call = self.0.calls.fetch_add(1, Ordering::SeqCst);
+        if call == self.0.nth || (self.0.from_then_on && call > self.0.nth) {
+            return Err(Error::new(ErrorKind::Io, format!("call {call} was made to fail")));
+        }
+        Ok(())
+    }
+
+    /// Whether a call has failed.
+    pub fn happened(&self) -> bool {
+        self.0.calls.load(Ordering::SeqCst) > self.0.nth
+    }
+}
+
+/// Runs something again and again: the first time its first [`Fail::call`] fails, then its second, and so on until a run
+/// meets no failure; and all that once more with every call failing from then on. SQLite tests so.
+///
+/// # Panics
+/// If no end comes in sight.
+pub fn each_failure(mut run: impl FnMut(&Fail)) {
+    for from_then_on in [false, true] {
+        let mut nth = 0;
+        loop {
+            let fail = Fail(Arc::new(FailState { nth, calls: AtomicUsize::new(0), from_then_on }));
+            run(&fail);
+            if !fail.happened() {
+                break;
+            }
+            nth += 1;
+            assert!(nth < 100_000, "a run makes more and more calls");
+        }
+    }
 }
 
 /// Threads, descriptors and children of this process. Reads `/proc`, so it sees something on Linux only.

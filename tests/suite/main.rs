@@ -1,6 +1,7 @@
 //! The promises of the library, one module each.
 
 mod faults;
+mod figures;
 mod graphs;
 mod laws;
 mod structure;

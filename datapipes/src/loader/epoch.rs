@@ -118,6 +118,9 @@ impl<T: Send + 'static> Epoch<T> {
                     };
                     // If the consumer waits, or works inline for long, let the next items be made ahead.
                     let spent = begun.elapsed();
+                    if running.is_inline() {
+                        running.run.count_inline(spent);
+                    }
                     self.produce_ns = self.produce_ns * 0.9 + spent.as_nanos() as f64 * 0.1;
                     let slow = polled.is_pending()
                         || spent > 4 * WORTH_A_QUEUE

@@ -23,6 +23,8 @@ pub struct Stats {
     pub nodes: Vec<NodeStats>,
     /// Each segment.
     pub segments: Vec<SegmentStats>,
+    /// How long the consumer waited: for the queue, or for the graph itself where that ran on its thread.
+    pub waited: Duration,
     /// The queue in front of the consumer, if it paid for itself.
     pub queue: Option<QueueStats>,
     /// Which part sets the pace, and why it is thought so.
@@ -85,8 +87,6 @@ pub struct QueueStats {
     pub depth: u64,
     /// Items ready when the consumer came, on average.
     pub occupancy: f64,
-    /// Time the consumer waited.
-    pub consumer_waited: Duration,
     /// Time the thread behind the queue waited for room.
     pub producer_waited: Duration,
     /// Time that thread worked.
@@ -158,7 +158,6 @@ impl Stats {
         let queue = (gauge.depth.load(Relaxed) > 0).then(|| QueueStats {
             depth: gauge.depth.load(Relaxed),
             occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
-            consumer_waited: ns(&gauge.empty_ns),
             producer_waited: ns(&gauge.full_ns),
             producer_busy: ns(&gauge.busy_ns),
         });
@@ -168,6 +167,7 @@ impl Stats {
             skipped: run.counts().1,
             nodes: nodes.collect(),
             segments: segments.collect(),
+            waited: run.consumer_waited(),
             queue,
             bottleneck: String::new(),
         };
@@ -180,51 +180,54 @@ impl Stats {
         self.delivered as f64 / self.wall.as_secs_f64().max(1e-9)
     }
 
-    /// The share of the epoch in which the consumer waited for the loader, in `[0, 1]`; 1 where it ran inline.
+    /// The share of the epoch in which the consumer waited for the loader, in `[0, 1]`.
     pub fn consumer_waited(&self) -> f64 {
-        match &self.queue {
-            None => 1.0,
-            Some(queue) => (queue.consumer_waited.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(1.0),
-        }
+        (self.waited.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(1.0)
     }
 
     fn find_bottleneck(&self, workers: usize) -> String {
         let wall = self.wall.as_secs_f64().max(1e-9);
         let busiest = self.nodes.iter().max_by_key(|n| n.busy).map(|n| n.name.clone()).unwrap_or_default();
-        let Some(queue) = &self.queue else {
-            return format!("the consumer's thread, which runs the graph inline; most of it in `{busiest}`");
-        };
         let waited = self.consumer_waited();
         if waited < 0.05 {
             return format!("the consumer: it waited for {:.1} % of the time", waited * 100.0);
         }
+        let Some(queue) = &self.queue else {
+            return format!("the graph, inline on the consumer's thread; most of it in `{busiest}`");
+        };
         let cpu = self.segments.iter().filter(|s| s.work == Work::Cpu && !s.inline);
         let pool = cpu.clone().map(|s| s.busy.as_secs_f64()).sum::<f64>() / (wall * workers.max(1) as f64);
         let driver = queue.producer_busy.as_secs_f64() / wall;
         let most = cpu.max_by_key(|s| s.busy);
-        let io = self.segments.iter().find(|s| s.work == Work::Io && s.occupancy >= 0.8 * s.window as f64);
+        let io = self.segments.iter().filter(|s| s.work == Work::Io).max_by_key(|s| s.full);
+        let nodes =
+            |segment: &SegmentStats| format!("segment {} ({})", segment.letter, segment.nodes.join(" → "));
         match (most, io) {
-            (Some(segment), _) if pool > 0.75 || pool > driver.max(0.3) => {
+            (Some(segment), _) if pool >= 0.5 && pool >= driver => {
                 let node =
                     self.nodes.iter().filter(|n| n.segment == Some(segment.letter)).max_by_key(|n| n.busy);
                 format!(
-                    "segment {} ({}), mostly `{}`: its {} workers are busy for {:.0} % of the time",
-                    segment.letter,
-                    segment.nodes.join(" → "),
+                    "{}, mostly `{}`: the {workers} workers are busy for {:.0} % of the time",
+                    nodes(segment),
                     node.map_or("", |n| &n.name),
-                    segment.workers,
                     pool * 100.0
                 )
             }
-            (_, Some(segment)) if driver < 0.75 => format!(
-                "segment {} ({}): {:.0} requests of at most {} are in flight all the time",
-                segment.letter,
-                segment.nodes.join(" → "),
+            _ if driver >= 0.5 => {
+                format!(
+                    "the sequential part (busy for {:.0} % of the time), mostly `{busiest}`",
+                    driver * 100.0
+                )
+            }
+            (_, Some(segment)) => format!(
+                "{}: waiting for I/O, with {:.1} of at most {} pieces in flight",
+                nodes(segment),
                 segment.occupancy,
                 segment.window
             ),
             _ => format!(
-                "the sequential part (busy for {:.0} % of the time), mostly `{busiest}`",
+                "none in particular: workers busy for {:.0} %, the sequential part for {:.0} % of the time",
+                pool * 100.0,
                 driver * 100.0
             ),
         }
@@ -305,13 +308,14 @@ impl fmt::Display for Stats {
             None => writeln!(f, "queue: none; making an item costs less than a queue would")?,
             Some(q) => writeln!(
                 f,
-                "queue: {:.1} of {} ready; consumer waited {:.3} s, producer waited {:.3} s for room",
+                "queue: {:.1} of {} ready; producer waited {:.3} s for room",
                 q.occupancy,
                 q.depth,
-                q.consumer_waited.as_secs_f64(),
                 q.producer_waited.as_secs_f64()
             )?,
         }
+        let share = self.consumer_waited() * 100.0;
+        writeln!(f, "consumer waited {:.3} s ({share:.1} %)", self.waited.as_secs_f64())?;
         write!(f, "bottleneck: {}", self.bottleneck)
     }
 }

@@ -82,6 +82,8 @@ pub(crate) struct EpochRun {
     ended: AtomicU64,
     delivered: AtomicU64,
     skipped: AtomicU64,
+    /// Nanoseconds that the consumer spent in the graph itself, while no queue stood between.
+    inline_ns: AtomicU64,
     pub counters: Vec<Arc<Counters>>,
     pub segments: Vec<Arc<SegmentGauge>>,
     pub queues: HashMap<usize, Arc<QueueGauge>>,
@@ -105,6 +107,16 @@ impl EpochRun {
 
     pub(crate) fn count_skipped(&self) {
         self.skipped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_inline(&self, time: Duration) {
+        self.inline_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// How long the consumer was inside the graph, or waited for its queue.
+    pub(crate) fn consumer_waited(&self) -> Duration {
+        let queue = self.root_queue.empty_ns.load(Ordering::Relaxed);
+        Duration::from_nanos(self.inline_ns.load(Ordering::Relaxed) + queue)
     }
 
     /// Items delivered, and items skipped.
@@ -266,6 +278,7 @@ impl<T: Send + 'static> Running<T> {
             ended: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            inline_ns: AtomicU64::new(0),
             counters: engine.flow.nodes.iter().map(|_| Arc::default()).collect(),
             segments: engine.plan.segments.iter().map(|_| Arc::default()).collect(),
             queues: queues
@@ -278,6 +291,10 @@ impl<T: Send + 'static> Running<T> {
         });
         let items = crate::graph::typed(run.stream(engine.flow.root, 0));
         Ok(Running { items, run, in_background: false })
+    }
+
+    pub(crate) fn is_inline(&self) -> bool {
+        !self.in_background
     }
 
     /// Moves what is above the consumer to a thread of its own, which works ahead from now on. Says whether it
