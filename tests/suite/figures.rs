@@ -1,37 +1,6 @@
-//! The figures name the part that sets the pace.
-
-use std::time::{Duration, Instant};
+//! The figures add up, and print.
 
 use datapipes::{DataLoader, Graph};
-
-fn work(time: Duration) {
-    let begun = Instant::now();
-    while begun.elapsed() < time {}
-}
-
-#[test]
-fn the_bottleneck_is_named() {
-    let said = |graph: Graph<u64>, consumer: Duration| {
-        let loader = DataLoader::builder(graph).workers(2).build().unwrap();
-        for item in loader.epoch(0).blocking() {
-            item.unwrap();
-            work(consumer);
-        }
-        loader.stats().unwrap().bottleneck
-    };
-    let (none, some) = (Duration::ZERO, Duration::from_micros(300));
-    let slow = |n: u64| {
-        work(Duration::from_micros(300));
-        n
-    };
-    let cpu = said(Graph::range(0..200).map(|n| n + 1).map(slow).named("decode"), none);
-    assert!(cpu.starts_with("segment A (map → decode), mostly `decode`"), "{cpu}");
-    let sequential =
-        said(Graph::range(0..200).scan(0, move |_: &mut u64, n| Some(slow(n))).named("tokenise"), none);
-    assert!(sequential.contains("sequential part") && sequential.ends_with("`tokenise`"), "{sequential}");
-    let consumer = said(Graph::range(0..200).map(|n| n + 1), some);
-    assert!(consumer.starts_with("the consumer: it waited for"), "{consumer}");
-}
 
 #[test]
 fn counts_add_up_and_print() {

@@ -319,3 +319,73 @@ impl fmt::Display for Stats {
         write!(f, "bottleneck: {}", self.bottleneck)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
+        let (name, busy) = (name.to_owned(), Duration::from_millis(busy_ms));
+        NodeStats { name, items: 1, dropped: 0, errors: 0, busy, segment }
+    }
+
+    fn segment(letter: char, work: Work, busy_ms: u64, full: Duration, nodes: &[&str]) -> SegmentStats {
+        SegmentStats {
+            letter,
+            nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
+            work,
+            workers: 2,
+            inline: false,
+            items: 1,
+            morsels: 1,
+            busy: Duration::from_millis(busy_ms),
+            starved: Duration::ZERO,
+            full,
+            occupancy: 3.5,
+            window: 4,
+        }
+    }
+
+    /// A second in which the consumer waited for `waited_ms`, the driver worked for `driver_ms` and two workers for
+    /// `cpu_ms` together.
+    fn said(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> String {
+        let stats = Stats {
+            wall: SECOND,
+            delivered: 1,
+            skipped: 0,
+            nodes: vec![
+                node("load", 1, Some('A')),
+                node("decode", cpu_ms, Some('B')),
+                node("batch", driver_ms, None),
+            ],
+            segments: vec![
+                segment('A', Work::Io, 1, SECOND, &["load"]),
+                segment('B', Work::Cpu, cpu_ms, SECOND, &["decode"]),
+            ],
+            waited: Duration::from_millis(waited_ms),
+            queue: Some(QueueStats {
+                depth: 4,
+                occupancy: 1.0,
+                producer_waited: Duration::ZERO,
+                producer_busy: Duration::from_millis(driver_ms),
+            }),
+            bottleneck: String::new(),
+        };
+        stats.find_bottleneck(2)
+    }
+
+    #[test]
+    fn the_part_that_sets_the_pace_is_named() {
+        assert_eq!(said(10, 100, 1900), "the consumer: it waited for 1.0 % of the time");
+        let cpu = "segment B (decode), mostly `decode`: the 2 workers are busy for 95 % of the time";
+        assert_eq!(said(900, 100, 1900), cpu);
+        let sequential = "the sequential part (busy for 97 % of the time), mostly `batch`";
+        assert_eq!(said(900, 970, 900), sequential);
+        assert_eq!(
+            said(900, 50, 200),
+            "segment A (load): waiting for I/O, with 3.5 of at most 4 pieces in flight"
+        );
+    }
+}
