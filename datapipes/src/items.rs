@@ -1,5 +1,6 @@
 //! The stream that joins two nodes: items, moved in chunks.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,6 +33,24 @@ impl Demand {
     pub fn at_most(self, max: usize) -> Self {
         Demand { max: self.max.min(max).max(1), ..self }
     }
+}
+
+thread_local! {
+    /// Whether what is polled on this thread right now is asked for ahead of need; see [`polled`].
+    static AHEAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a poll that is made ahead of need, or for somebody who waits. A `Stream` cannot be told, so the streams of
+/// items that are polled inside look it up.
+pub(crate) fn polled<R>(ahead: bool, poll: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            AHEAD.set(self.0);
+        }
+    }
+    let _restore = Restore(AHEAD.replace(ahead));
+    poll()
 }
 
 /// A stream of chunks: what an edge is underneath. Implement it for a pipe that gains from seeing many items at
@@ -193,7 +212,8 @@ impl<T: Send + 'static> Items<T> {
 
     /// Waits for the next chunk of at most `max` items.
     pub async fn next_chunk(&mut self, max: usize) -> Option<Chunk<T>> {
-        std::future::poll_fn(|cx| self.poll_chunk(cx, Demand::up_to(max))).await
+        std::future::poll_fn(|cx| self.poll_chunk(cx, Demand { ahead: AHEAD.get(), ..Demand::up_to(max) }))
+            .await
     }
 }
 
@@ -206,8 +226,8 @@ impl<T: Send + 'static> Stream for Items<T> {
         if let Some(item) = self.ready.next() {
             return Poll::Ready(Some(item));
         }
-        let ahead = Demand::up_to(self.ahead());
-        match ready!(self.poll_more(cx, ahead)) {
+        let demand = Demand { max: self.ahead(), ahead: AHEAD.get() };
+        match ready!(self.poll_more(cx, demand)) {
             None => Poll::Ready(None),
             Some(chunk) => {
                 self.ready = chunk.into_iter();
@@ -234,7 +254,8 @@ impl<T, S: Stream<Item = Result<Item<T>>> + Send> Chunks<T> for FromStream<S> {
         let Some(stream) = &mut self.0 else { return Poll::Ready(None) };
         let mut chunk = Chunk::default();
         while chunk.len() < demand.max {
-            match stream.as_mut().poll_next(cx) {
+            // Behind the first item nobody waits for more.
+            match polled(demand.ahead || !chunk.is_empty(), || stream.as_mut().poll_next(cx)) {
                 Poll::Ready(Some(item)) => chunk.push(item),
                 Poll::Ready(None) => {
                     self.0 = None;
@@ -365,6 +386,8 @@ impl<T: Send + 'static> Emitter<T> {
             slot.chunk.push(item);
             slot.chunk.len() >= slot.wanted
         };
+        // Behind the first item nobody waits for more.
+        AHEAD.set(true);
         if full {
             let mut waited = false;
             // The stream is polled again only when somebody wants more, so being polled twice is the signal.
@@ -422,7 +445,7 @@ where
                 }
                 GenerateState::Done => return Poll::Ready(None),
                 GenerateState::Running(body) => {
-                    let ended = body.as_mut().poll(cx).is_ready();
+                    let ended = polled(demand.ahead, || body.as_mut().poll(cx)).is_ready();
                     if ended {
                         self.state = GenerateState::Done;
                     }

@@ -3,4 +3,5 @@
 mod faults;
 mod graphs;
 mod laws;
+mod review;
 mod structure;

@@ -447,10 +447,10 @@ impl Segment {
         });
     }
 
-    /// Starts as many morsels as may be in flight.
-    fn fill(&mut self, cx: &mut task::Context<'_>) -> Idle {
+    /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first either.
+    fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
         while self.has_room() {
-            let demand = Demand { max: self.morsel(), ahead: !self.flight.is_empty() };
+            let demand = Demand { max: self.morsel(), ahead: ahead || !self.flight.is_empty() };
             let polled = {
                 let mut input = self.input();
                 if input.ended {
@@ -562,7 +562,8 @@ impl Segment {
         let taken = loop {
             // What is finished makes room, so take first; but never leave the workers without work.
             let cheap = self.cheap();
-            let idle = if cheap { Idle::Starved } else { self.fill(cx) };
+            let idle = if cheap { Idle::Starved } else { self.fill(cx, demand.ahead) };
+            let asked_ahead = !cheap && !self.flight.is_empty();
             let taken = match self.take(&mut task::Context::from_waker(Waker::noop())) {
                 Poll::Pending => {
                     // Several may be waited for at once, if that is what is needed anyway.
@@ -584,10 +585,12 @@ impl Segment {
                 }
                 // The last morsel in flight gave nothing; the input may have more.
                 Poll::Ready(None) if self.poll_again(idle) => continue,
+                // What was refused while others were in flight is now waited for.
+                Poll::Ready(None) if asked_ahead && !demand.ahead => continue,
                 Poll::Ready(None) => break Poll::Pending,
                 Poll::Ready(Some(chunk)) => {
                     if !cheap {
-                        self.fill(cx);
+                        self.fill(cx, true);
                     }
                     break Poll::Ready(Some(chunk));
                 }

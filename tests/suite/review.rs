@@ -1,0 +1,102 @@
+//! Corners that a review found.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use datapipes::pipes::Fork;
+use datapipes::{DataLoader, Error, ErrorKind, Graph, Items, Order, Uneven};
+
+/// Runs in a thread of its own, so that what hangs fails.
+fn in_time<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(f()));
+    receive.recv_timeout(Duration::from_secs(10)).expect("it hangs")
+}
+
+fn outcome(graph: Graph<u64>, workers: usize) -> Result<Vec<u64>, ErrorKind> {
+    let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+    in_time(move || loader.epoch(0).blocking().collect::<Result<Vec<_>, Error>>().map_err(|e| e.kind()))
+}
+
+fn forked(buffer: usize) -> [Graph<u64>; 2] {
+    let split = Graph::range(0..2000).split(Fork::new(2).buffer(buffer));
+    split.try_into().unwrap_or_else(|_| unreachable!())
+}
+
+fn add(graph: Graph<(u64, u64)>) -> Graph<u64> {
+    graph.through(|items: Items<(u64, u64)>| {
+        futures::StreamExt::map(items, |item| item.map(|item| item.map(|(a, b)| a + b)))
+    })
+}
+
+#[test]
+fn a_segment_that_was_refused_asks_again_once_somebody_waits() {
+    for workers in [0, 2] {
+        let [a, b] = forked(10);
+        let graph = Graph::concat([a.map(|n| n).concurrency(4), b]);
+        assert_eq!(outcome(graph, workers), Err(ErrorKind::Config), "{workers} workers");
+    }
+}
+
+#[test]
+fn a_queue_that_was_refused_asks_again_once_somebody_waits() {
+    for workers in [0, 2] {
+        let [a, b] = forked(10);
+        assert_eq!(outcome(Graph::concat([a.prefetch(8), b]), workers), Err(ErrorKind::Config));
+    }
+}
+
+#[test]
+fn an_output_that_nobody_polls_is_not_waited_for() {
+    for workers in [0, 2] {
+        let [a, b] = forked(10);
+        let rare = a.through(|items: Items<u64>| {
+            futures::StreamExt::filter(items, |n| {
+                std::future::ready(n.as_ref().map_or(true, |n| **n % 1000 == 0))
+            })
+        });
+        let graph = add(rare.zip(b.map(|n| n).concurrency(4)));
+        assert_eq!(outcome(graph, workers), Err(ErrorKind::Config), "{workers} workers");
+    }
+}
+
+#[test]
+fn what_runs_ahead_through_a_batch_may_be_refused_but_does_not_fail() {
+    let [a, b] = forked(100);
+    let graph = a.batch(10).map(|b| b[0]).concurrency(64).zip(b.batch(10).map(|b| b[0]));
+    let graph = add(graph);
+    let expected = outcome(graph.clone(), 0);
+    assert_eq!(expected.as_ref().map(Vec::len), Ok(200));
+    for workers in [1, 2, 4] {
+        assert_eq!(outcome(graph.clone(), workers), expected, "{workers} workers");
+    }
+}
+
+#[test]
+fn what_runs_ahead_through_other_pipes_may_be_refused_but_does_not_fail() {
+    let graphs: Vec<fn(Graph<u64>) -> Graph<u64>> = vec![
+        |a| a.take(1900).prefetch(50),
+        |a| a.take(1900).map(|n| n).concurrency(50),
+        |a| a.shuffle(5).prefetch(50),
+        |a| a.flat_map(|n| [n]).concurrency(2).prefetch(50),
+        |a| a.map(|n| n).concurrency(2).prefetch(50),
+        |a| a.through(|items: Items<u64>| items).prefetch(50),
+        |a| Graph::concat([a.take(1900)]).prefetch(50),
+        |a| {
+            let [c, d]: [Graph<u64>; 2] = a.fork();
+            add(c.zip(d)).prefetch(50)
+        },
+    ];
+    for (number, way) in graphs.into_iter().enumerate() {
+        let [a, b] = forked(10);
+        let graph = add(way(a).zip(b));
+        let expected = outcome(graph.clone(), 0);
+        assert!(expected.is_ok(), "graph {number}: {expected:?}");
+        for workers in [1, 2, 4] {
+            for _ in 0..2 {
+                assert_eq!(outcome(graph.clone(), workers), expected, "graph {number}, {workers} workers");
+            }
+        }
+    }
+}
