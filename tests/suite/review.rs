@@ -100,3 +100,36 @@ fn what_runs_ahead_through_other_pipes_may_be_refused_but_does_not_fail() {
         }
     }
 }
+
+#[test]
+fn what_a_fan_out_makes_stays_within_the_bytes() {
+    static ALIVE: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    struct Heavy;
+    impl Drop for Heavy {
+        fn drop(&mut self) {
+            ALIVE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    // Heavy ones weigh 1000 bytes each.
+    let graph = Graph::range(0..64)
+        .flat_map(|_| {
+            (0..200).map(|_| {
+                MOST.fetch_max(ALIVE.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                Heavy
+            })
+        })
+        .weighed(|_| 1000)
+        .concurrency(64);
+    let loader = DataLoader::builder(graph).workers(2).memory(400_000).prefetch(1).build().unwrap();
+    let mut epoch = loader.epoch(0).blocking();
+    let mut count = 0;
+    for item in epoch.by_ref() {
+        drop(item.unwrap());
+        count += 1;
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    assert_eq!(count, 64 * 200);
+    let most = MOST.load(Ordering::SeqCst);
+    assert!(most < 2 * 400, "{most} kB alive where 400 kB may wait");
+}

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -234,6 +234,8 @@ pub(crate) struct Segment {
     probes: u32,
     idle_since: Option<(Instant, Idle)>,
     bell: Arc<Bell>,
+    /// Bytes that an item that came out keeps alive, of the heavier ones of late; 0 before the first.
+    out_weight: Arc<AtomicUsize>,
     /// Time spent inline since items were last taken in.
     inline_ns: u64,
 }
@@ -321,6 +323,7 @@ impl Segment {
             probes: 0,
             idle_since: None,
             bell: Arc::default(),
+            out_weight: Arc::default(),
             inline_ns: 0,
         };
         if segment.settings.work == Work::Cpu && !segment.settings.fixed {
@@ -367,10 +370,13 @@ impl Segment {
     }
 
     fn spawn(&mut self, chunk: AnyChunk) {
-        let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes: self.settings.bytes });
+        // All that are in flight share the bytes; one item always fits into each.
+        let bytes = self.settings.bytes / self.settings.in_flight.max(1);
+        let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes });
         let items = chunk.len;
         let fate = Arc::new(Fate::default());
         let (chain, gauge, told) = (self.chain.clone(), self.gauge.clone(), fate.clone());
+        let (weight, fans_out) = (self.out_weight.clone(), self.settings.arity == Arity::Any);
         let work = self.settings.work;
         let mut ringer = Ringer(Some(self.bell.clone()));
         let morsel = async move {
@@ -388,6 +394,12 @@ impl Segment {
                     room
                 });
                 let Some(room) = room.await else { return };
+                // No more at once than the bytes allow; where one item may become any number, the first is weighed.
+                let max = match weight.load(Ordering::Relaxed) {
+                    0 if fans_out => 1,
+                    0 => room,
+                    each => room.min((bytes / each).max(1)),
+                };
                 let next = poll_fn(|cx| {
                     let begun = Instant::now();
                     started.get_or_insert(begun);
@@ -396,7 +408,7 @@ impl Segment {
                             let chunk = chunk.take().expect("taken once");
                             chain.output().erase(chain.apply(chain.input.one(chunk)))
                         });
-                        output.poll_chunk(cx, Demand { max: room, ahead: true })
+                        output.poll_chunk(cx, Demand { max, ahead: true })
                     }));
                     let ns = begun.elapsed().as_nanos() as u64;
                     if work == Work::Cpu {
@@ -415,6 +427,9 @@ impl Segment {
                     Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
                 }) {
                     Some(chunk) => {
+                        let known = weight.load(Ordering::Relaxed);
+                        let each = (chunk.bytes / chunk.len.max(1)).max(1);
+                        weight.store(each.max(known - known / 8), Ordering::Relaxed);
                         let weight = Weight { items: chunk.len, bytes: chunk.bytes };
                         put.put(chunk, weight);
                     }
