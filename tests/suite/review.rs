@@ -102,6 +102,23 @@ fn what_runs_ahead_through_other_pipes_may_be_refused_but_does_not_fail() {
 }
 
 #[test]
+fn bounded_order_above_a_fan_out_is_bounded() {
+    let graph = Graph::range(0..60)
+        .map_async(|n| async move {
+            tokio::time::sleep(Duration::from_micros(if n % 7 == 0 { 3000 } else { 100 })).await;
+            Ok::<_, Error>(n)
+        })
+        .concurrency(16)
+        .flat_map(|n| (0..10).map(move |k| 10 * n + k))
+        .concurrency(16);
+    let loader = DataLoader::builder(graph).workers(2).order(Order::Bounded(8)).build().unwrap();
+    for (place, n) in loader.epoch(0).blocking().enumerate() {
+        let moved = (n.unwrap() as i64 - place as i64).unsigned_abs();
+        assert!(moved <= 8, "moved by {moved}");
+    }
+}
+
+#[test]
 fn what_a_fan_out_makes_stays_within_the_bytes() {
     static ALIVE: AtomicUsize = AtomicUsize::new(0);
     static MOST: AtomicUsize = AtomicUsize::new(0);

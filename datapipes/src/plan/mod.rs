@@ -143,13 +143,17 @@ impl Plan {
             let in_segment = matches!(self.places[id], Place::Segment(_));
             // What runs in a segment treats each morsel by itself.
             let own = node.hints().facts.needs_order && !in_segment;
+            // Where an item becomes any number nobody can say how many places they move.
+            let fans_out = node.hints().shardable && node.hints().arity == Arity::Any;
+            let own = own || (fans_out && matches!(settings.order, Order::Bounded(_)));
             for &(above, _) in &node.inputs {
                 needed[above] |= needed[id] || own;
             }
         }
         for segment in &mut self.segments {
             let last = *segment.nodes.last().expect("a segment has a node");
-            segment.order = if needed[last] { Order::Strict } else { settings.order };
+            let fans_out = segment.arity == Arity::Any && matches!(settings.order, Order::Bounded(_));
+            segment.order = if needed[last] || fans_out { Order::Strict } else { settings.order };
         }
     }
 

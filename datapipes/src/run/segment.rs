@@ -549,8 +549,6 @@ impl Segment {
         match self.settings.order {
             Order::Strict => false,
             Order::Arrival => true,
-            // Where a pipe fans out nobody can say how many places an item moves.
-            Order::Bounded(_) if self.settings.arity == Arity::Any => false,
             Order::Bounded(places) => {
                 earlier <= places && self.flight[0].overtaken + self.flight[place].items <= places
             }
