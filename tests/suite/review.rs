@@ -150,3 +150,10 @@ fn what_a_fan_out_makes_stays_within_the_bytes() {
     let most = MOST.load(Ordering::SeqCst);
     assert!(most < 2 * 400, "{most} kB alive where 400 kB may wait");
 }
+
+#[test]
+fn few_archives_may_feed_many_ranks_where_their_members_are_sharded() {
+    let graph = Graph::range(0..3).flat_map(|n| (0..100).map(move |k| 100 * n + k)).sharding_filter();
+    let loader = DataLoader::builder(graph).rank(5, 8).uneven(Uneven::Drop).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 37);
+}
