@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Poll, ready};
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use futures::Stream;
 
-use crate::chunk::{self, Chunk};
+use crate::chunk::{self, Chunk, Payload};
 use crate::{Context, Error, Item, Origin, Result};
 
 /// How much a consumer wants.
@@ -101,12 +101,12 @@ impl<T: Send + 'static> Items<T> {
 
     /// From any stream of items. The stream may be endless or slow; it is polled only on demand.
     pub fn from_stream(stream: impl Stream<Item = Result<Item<T>>> + Send + 'static) -> Self {
-        Items::from_chunks(FromStream(Some(Box::pin(stream))))
+        Items::from_chunks(Lossless::new(FromStream(Some(Box::pin(stream)))))
     }
 
     /// From an iterator of items, which is advanced on demand and must not block for long.
     pub fn from_results(iter: impl IntoIterator<Item = Result<Item<T>>, IntoIter: Send + 'static>) -> Self {
-        Items::from_chunks(FromIter(Some(iter.into_iter())))
+        Items::from_chunks(Lossless::new(FromIter(Some(iter.into_iter()))))
     }
 
     /// No items.
@@ -150,7 +150,7 @@ impl<T: Send + 'static> Items<T> {
         Fut: Future<Output = ()> + Send + 'static,
     {
         let slot = Arc::new(Mutex::new(Slot { chunk: Chunk::default(), wanted: 1 }));
-        Items::from_chunks(Generate { state: GenerateState::Fresh(body), slot })
+        Items::from_chunks(Lossless::new(Generate { state: GenerateState::Fresh(body), slot }))
     }
 
     /// Applies `f` to every item, in its place; `None` leaves the item out. Errors pass by.
@@ -247,12 +247,47 @@ impl<T> fmt::Debug for Items<T> {
     }
 }
 
+/// Fills a chunk item by item.
+trait Fill<T>: Send {
+    /// Adds up to so many items to an empty chunk. Where it stays empty, ready means the end.
+    fn fill(&mut self, cx: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()>;
+}
+
+/// Gives what came before a panic, and raises it with the next poll, so that what comes out does not depend on how
+/// much was asked for at once.
+struct Lossless<F> {
+    fill: F,
+    panicked: Option<Payload>,
+}
+
+impl<F> Lossless<F> {
+    fn new(fill: F) -> Self {
+        Lossless { fill, panicked: None }
+    }
+}
+
+impl<T, F: Fill<T>> Chunks<T> for Lossless<F> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        if let Some(payload) = self.panicked.take() {
+            resume_unwind(payload);
+        }
+        let mut chunk = Chunk::default();
+        let filled = catch_unwind(AssertUnwindSafe(|| self.fill.fill(cx, demand, &mut chunk)));
+        match filled {
+            Err(payload) if chunk.is_empty() => resume_unwind(payload),
+            Err(payload) => self.panicked = Some(payload),
+            Ok(Poll::Pending) if chunk.is_empty() => return Poll::Pending,
+            Ok(_) => {}
+        }
+        Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
+    }
+}
+
 struct FromStream<S>(Option<Pin<Box<S>>>);
 
-impl<T, S: Stream<Item = Result<Item<T>>> + Send> Chunks<T> for FromStream<S> {
-    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
-        let Some(stream) = &mut self.0 else { return Poll::Ready(None) };
-        let mut chunk = Chunk::default();
+impl<T, S: Stream<Item = Result<Item<T>>> + Send> Fill<T> for FromStream<S> {
+    fn fill(&mut self, cx: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()> {
+        let Some(stream) = &mut self.0 else { return Poll::Ready(()) };
         while chunk.len() < demand.max {
             // Behind the first item nobody waits for more.
             match polled(demand.ahead || !chunk.is_empty(), || stream.as_mut().poll_next(cx)) {
@@ -261,24 +296,24 @@ impl<T, S: Stream<Item = Result<Item<T>>> + Send> Chunks<T> for FromStream<S> {
                     self.0 = None;
                     break;
                 }
-                Poll::Pending if chunk.is_empty() => return Poll::Pending,
-                Poll::Pending => break,
+                Poll::Pending => return Poll::Pending,
             }
         }
-        Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
+        Poll::Ready(())
     }
 }
 
 struct FromIter<I>(Option<I>);
 
-impl<T, I: Iterator<Item = Result<Item<T>>> + Send> Chunks<T> for FromIter<I> {
-    fn poll_chunk(&mut self, _: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
-        let Some(iter) = &mut self.0 else { return Poll::Ready(None) };
-        let chunk: Chunk<T> = iter.by_ref().take(demand.max).collect();
-        if chunk.len() < demand.max {
-            self.0 = None;
+impl<T, I: Iterator<Item = Result<Item<T>>> + Send> Fill<T> for FromIter<I> {
+    fn fill(&mut self, _: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()> {
+        if let Some(iter) = &mut self.0 {
+            chunk.extend(iter.by_ref().take(demand.max));
+            if chunk.len() < demand.max {
+                self.0 = None;
+            }
         }
-        Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
+        Poll::Ready(())
     }
 }
 
@@ -426,13 +461,13 @@ enum GenerateState<F, Fut> {
     Done,
 }
 
-impl<T, F, Fut> Chunks<T> for Generate<T, F, Fut>
+impl<T, F, Fut> Fill<T> for Generate<T, F, Fut>
 where
     T: Send + 'static,
     F: FnOnce(Emitter<T>) -> Fut + Send,
     Fut: Future<Output = ()> + Send,
 {
-    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+    fn fill(&mut self, cx: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner).wanted = demand.max;
         loop {
             match &mut self.state {
@@ -443,18 +478,19 @@ where
                     };
                     self.state = GenerateState::Running(Box::pin(body(Emitter(self.slot.clone()))));
                 }
-                GenerateState::Done => return Poll::Ready(None),
+                GenerateState::Done => return Poll::Ready(()),
                 GenerateState::Running(body) => {
-                    let ended = polled(demand.ahead, || body.as_mut().poll(cx)).is_ready();
-                    if ended {
-                        self.state = GenerateState::Done;
-                    }
-                    let chunk =
+                    let body = AssertUnwindSafe(|| polled(demand.ahead, || body.as_mut().poll(cx)));
+                    let ended = catch_unwind(body);
+                    *chunk =
                         std::mem::take(&mut self.slot.lock().unwrap_or_else(PoisonError::into_inner).chunk);
-                    return match (chunk.is_empty(), ended) {
-                        (false, _) => Poll::Ready(Some(chunk)),
-                        (true, true) => Poll::Ready(None),
-                        (true, false) => Poll::Pending,
+                    return match ended {
+                        Ok(Poll::Pending) => Poll::Pending,
+                        Ok(Poll::Ready(())) => {
+                            self.state = GenerateState::Done;
+                            Poll::Ready(())
+                        }
+                        Err(payload) => resume_unwind(payload),
                     };
                 }
             }

@@ -157,3 +157,43 @@ fn few_archives_may_feed_many_ranks_where_their_members_are_sharded() {
     let loader = DataLoader::builder(graph).rank(5, 8).uneven(Uneven::Drop).build().unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 37);
 }
+
+#[test]
+fn an_iterator_that_ended_is_left_alone() {
+    struct Unfused(u64);
+    impl Iterator for Unfused {
+        type Item = u64;
+        fn next(&mut self) -> Option<u64> {
+            self.0 += 1;
+            (!self.0.is_multiple_of(50)).then_some(self.0)
+        }
+    }
+    let graph = Graph::from_iter_with(|| Unfused(0)).map(|n| n);
+    for workers in [0, 2] {
+        let seen = outcome(graph.clone().take(1000), workers);
+        assert_eq!(seen, Ok(Vec::from_iter(1..50)));
+    }
+}
+
+#[test]
+fn what_came_before_a_panic_is_delivered() {
+    let graphs: Vec<Graph<u64>> = vec![
+        Graph::range(0..500).scan((), |_, n| if n == 333 { panic!("no") } else { Some(n) }),
+        Graph::range(0..500).through(|items: Items<u64>| {
+            futures::StreamExt::map(items, |item| {
+                assert!(item.as_ref().map_or(true, |n| **n != 333), "no");
+                item
+            })
+        }),
+        Graph::from_iter_with(|| (0..500).inspect(|n| assert!(*n != 333, "no"))),
+    ];
+    for (number, graph) in graphs.into_iter().enumerate() {
+        for workers in [0, 1, 2] {
+            for tail in [graph.clone(), graph.clone().map(|n| n).concurrency(3)] {
+                let loader = DataLoader::builder(tail).workers(workers).build().unwrap();
+                let seen: Vec<_> = loader.epoch(0).blocking().map_while(Result::ok).collect();
+                assert_eq!(seen.len(), 333, "graph {number}, {workers} workers");
+            }
+        }
+    }
+}
