@@ -1,11 +1,10 @@
 //! Corners that a review found.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use datapipes::pipes::Fork;
-use datapipes::{DataLoader, Error, ErrorKind, Graph, Items, Order, Uneven};
+use datapipes::{Context, DataLoader, Error, ErrorKind, Graph, Items, Order, Uneven, Work};
 
 /// Runs in a thread of its own, so that what hangs fails.
 fn in_time<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
@@ -196,4 +195,13 @@ fn what_came_before_a_panic_is_delivered() {
             }
         }
     }
+}
+
+#[test]
+fn many_diamonds_are_planned_at_once() {
+    let mut graph = Graph::range(0..4);
+    for _ in 0..60 {
+        graph = Graph::mux(graph.demux::<2>(|n| (*n % 2) as usize));
+    }
+    in_time(move || DataLoader::builder(graph.map(|n| n)).workers(2).build().map(|_| ()).unwrap());
 }

@@ -49,7 +49,7 @@ pub(crate) struct SegmentPlan {
     pub bytes: usize,
     pub order: Order,
     pub arity: Arity,
-    /// How many segments and queues lie above.
+    /// How many segments lie above, at most.
     pub depth: usize,
 }
 
@@ -77,15 +77,21 @@ impl Plan {
         if settings.workers == 0 {
             return plan;
         }
+        let mut depths = vec![0; flow.nodes.len()];
         for (id, node) in flow.nodes.iter().enumerate() {
-            plan.place(flow, settings, id, node);
+            let above = node.inputs.iter().map(|&(above, _)| match plan.places[above] {
+                Place::Segment(number) => plan.segments[number].depth + 1,
+                _ => depths[above],
+            });
+            depths[id] = above.max().unwrap_or(0);
+            plan.place(flow, settings, id, node, depths[id]);
         }
         plan.set_orders(flow, settings);
         plan.share_out(settings);
         plan
     }
 
-    fn place(&mut self, flow: &Flow, settings: &Settings, id: usize, node: &FlowNode) {
+    fn place(&mut self, flow: &Flow, settings: &Settings, id: usize, node: &FlowNode, depth: usize) {
         let hints = node.hints();
         if let Role::Prefetch(items) = hints.facts.role {
             self.places[id] = Place::Queue(Prefetch { items, bytes: 0, adaptive: false });
@@ -131,7 +137,7 @@ impl Plan {
             bytes: 0,
             order: settings.order,
             arity: hints.arity,
-            depth: self.depth_above(flow, id),
+            depth,
         });
     }
 
@@ -155,19 +161,6 @@ impl Plan {
             let fans_out = segment.arity == Arity::Any && matches!(settings.order, Order::Bounded(_));
             segment.order = if needed[last] || fans_out { Order::Strict } else { settings.order };
         }
-    }
-
-    /// How many segments and queues lie between a node and its sources, at most.
-    fn depth_above(&self, flow: &Flow, id: usize) -> usize {
-        flow.nodes[id]
-            .inputs
-            .iter()
-            .map(|&(above, _)| match self.places[above] {
-                Place::Segment(number) => self.segments[number].depth + 1,
-                _ => self.depth_above(flow, above),
-            })
-            .max()
-            .unwrap_or(0)
     }
 
     /// Divides the bytes among the edges, and a bound on displacement among the segments.
