@@ -205,3 +205,33 @@ fn many_diamonds_are_planned_at_once() {
     }
     in_time(move || DataLoader::builder(graph.map(|n| n)).workers(2).build().map(|_| ()).unwrap());
 }
+
+/// Gives three items for each, and then waits for ever.
+struct Subscribe;
+
+impl datapipes::Pipe<u64> for Subscribe {
+    type Out = u64;
+    fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
+        Items::from_stream(futures::StreamExt::flat_map(input, |item| {
+            let item = item.unwrap();
+            let some = (0..3).map(move |k| Ok(item.child(k, 10 * *item + k)));
+            futures::StreamExt::chain(futures::stream::iter(some), futures::stream::pending())
+        }))
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+}
+
+#[test]
+fn what_is_there_is_delivered_before_its_morsel_is_through() {
+    for workers in [0, 2] {
+        let graph = Graph::range(0..100).pipe(Subscribe).concurrency(16).batch(3);
+        let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+        let first = in_time(move || loader.epoch(0).blocking().next().unwrap().unwrap());
+        assert_eq!(first, [0, 1, 2], "{workers} workers");
+    }
+}

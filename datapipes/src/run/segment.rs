@@ -579,8 +579,12 @@ impl Segment {
             let asked_ahead = !cheap && !self.flight.is_empty();
             let taken = match self.take(&mut task::Context::from_waker(Waker::noop())) {
                 Poll::Pending => {
-                    // Several may be waited for at once, if that is what is needed anyway.
-                    let wanted = (demand.max / self.morsel()).min(self.flight.len() / 2);
+                    // Several may be waited for at once, if that is what is needed anyway. What fans out may give
+                    // all that is needed long before it is through.
+                    let wanted = match self.settings.arity {
+                        Arity::Any => 1,
+                        _ => (demand.max / self.morsel()).min(self.flight.len() / 2),
+                    };
                     if self.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
                         self.take(cx)
                     } else {
