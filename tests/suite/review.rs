@@ -235,3 +235,42 @@ fn what_is_there_is_delivered_before_its_morsel_is_through() {
         assert_eq!(first, [0, 1, 2], "{workers} workers");
     }
 }
+
+/// Adds up what consecutive items of one parent are.
+struct Family;
+
+impl datapipes::Pipe<u64> for Family {
+    type Out = u64;
+    fn apply(&self, mut input: Items<u64>, _: &Context) -> Items<u64> {
+        Items::generate(async move |out| {
+            let mut sum: Option<datapipes::Item<u64>> = None;
+            while let Some(item) = out.next_from(&mut input).await {
+                match &mut sum {
+                    Some(sum) if sum.origin().parent() == item.origin().parent() => **sum += *item,
+                    _ => {
+                        if let Some(sum) = sum.replace(item) {
+                            out.emit(Ok(sum)).await;
+                        }
+                    }
+                }
+            }
+            if let Some(sum) = sum {
+                out.emit(Ok(sum)).await;
+            }
+        })
+    }
+    fn is_shardable_by_parent(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn siblings_that_a_batch_has_cut_apart_are_grouped_in_one_place() {
+    let members = Graph::range(0..50).flat_map(|n| (0..3).map(move |k| 10 * n + k));
+    let graph = members.batch(4).map(|batch| batch).unbatch().concurrency(8).pipe(Family);
+    let expected = outcome(graph.clone(), 0);
+    assert_eq!(expected.as_ref().map(Vec::len), Ok(50));
+    for workers in [1, 3] {
+        assert_eq!(outcome(graph.clone(), workers), expected, "{workers} workers");
+    }
+}

@@ -49,6 +49,8 @@ pub(crate) struct SegmentPlan {
     pub bytes: usize,
     pub order: Order,
     pub arity: Arity,
+    /// Whether one of them makes children, so that siblings are never in two morsels.
+    pub children: bool,
     /// How many segments lie above, at most.
     pub depth: usize,
 }
@@ -108,10 +110,11 @@ impl Plan {
             let alone = last.readers.iter().sum::<usize>() == 1;
             let same = segment.work == hints.work && (fixed.is_none() || last.node.concurrency == fixed);
             // What groups the children of one parent must stand below the fan-out that made them.
-            let same = same && (hints.shardable || segment.arity == Arity::Any);
+            let same = same && (hints.shardable || segment.children);
             if alone && same && segment.nodes.last() == Some(&above.0) {
                 segment.nodes.push(id);
                 segment.arity = segment.arity.max(hints.arity);
+                segment.children |= hints.facts.children;
                 self.places[id] = Place::Segment(number);
                 return;
             }
@@ -137,6 +140,7 @@ impl Plan {
             bytes: 0,
             order: settings.order,
             arity: hints.arity,
+            children: hints.facts.children,
             depth,
         });
     }
