@@ -1,8 +1,9 @@
 //! The stream that joins two nodes: items, moved in chunks.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Poll, ready};
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use futures::Stream;
 
-use crate::chunk::{self, Chunk};
+use crate::chunk::{self, Chunk, Payload};
 use crate::{Context, Error, Item, Origin, Result};
 
 /// How much a consumer wants.
@@ -32,6 +33,24 @@ impl Demand {
     pub fn at_most(self, max: usize) -> Self {
         Demand { max: self.max.min(max).max(1), ..self }
     }
+}
+
+thread_local! {
+    /// Whether what is polled on this thread right now is asked for ahead of need; see [`polled`].
+    static AHEAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a poll that is made ahead of need, or for somebody who waits. A `Stream` cannot be told, so the streams of
+/// items that are polled inside look it up.
+pub(crate) fn polled<R>(ahead: bool, poll: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            AHEAD.set(self.0);
+        }
+    }
+    let _restore = Restore(AHEAD.replace(ahead));
+    poll()
 }
 
 /// A stream of chunks: what an edge is underneath. Implement it for a pipe that gains from seeing many items at
@@ -82,12 +101,12 @@ impl<T: Send + 'static> Items<T> {
 
     /// From any stream of items. The stream may be endless or slow; it is polled only on demand.
     pub fn from_stream(stream: impl Stream<Item = Result<Item<T>>> + Send + 'static) -> Self {
-        Items::from_chunks(FromStream(Some(Box::pin(stream))))
+        Items::from_chunks(Lossless::new(FromStream(Some(Box::pin(stream)))))
     }
 
     /// From an iterator of items, which is advanced on demand and must not block for long.
     pub fn from_results(iter: impl IntoIterator<Item = Result<Item<T>>, IntoIter: Send + 'static>) -> Self {
-        Items::from_chunks(FromIter(Some(iter.into_iter())))
+        Items::from_chunks(Lossless::new(FromIter(Some(iter.into_iter()))))
     }
 
     /// No items.
@@ -131,7 +150,7 @@ impl<T: Send + 'static> Items<T> {
         Fut: Future<Output = ()> + Send + 'static,
     {
         let slot = Arc::new(Mutex::new(Slot { chunk: Chunk::default(), wanted: 1 }));
-        Items::from_chunks(Generate { state: GenerateState::Fresh(body), slot })
+        Items::from_chunks(Lossless::new(Generate { state: GenerateState::Fresh(body), slot }))
     }
 
     /// Applies `f` to every item, in its place; `None` leaves the item out. Errors pass by.
@@ -193,7 +212,8 @@ impl<T: Send + 'static> Items<T> {
 
     /// Waits for the next chunk of at most `max` items.
     pub async fn next_chunk(&mut self, max: usize) -> Option<Chunk<T>> {
-        std::future::poll_fn(|cx| self.poll_chunk(cx, Demand::up_to(max))).await
+        std::future::poll_fn(|cx| self.poll_chunk(cx, Demand { ahead: AHEAD.get(), ..Demand::up_to(max) }))
+            .await
     }
 }
 
@@ -206,8 +226,8 @@ impl<T: Send + 'static> Stream for Items<T> {
         if let Some(item) = self.ready.next() {
             return Poll::Ready(Some(item));
         }
-        let ahead = Demand::up_to(self.ahead());
-        match ready!(self.poll_more(cx, ahead)) {
+        let demand = Demand { max: self.ahead(), ahead: AHEAD.get() };
+        match ready!(self.poll_more(cx, demand)) {
             None => Poll::Ready(None),
             Some(chunk) => {
                 self.ready = chunk.into_iter();
@@ -227,37 +247,73 @@ impl<T> fmt::Debug for Items<T> {
     }
 }
 
-struct FromStream<S>(Option<Pin<Box<S>>>);
+/// Fills a chunk item by item.
+trait Fill<T>: Send {
+    /// Adds up to so many items to an empty chunk. Where it stays empty, ready means the end.
+    fn fill(&mut self, cx: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()>;
+}
 
-impl<T, S: Stream<Item = Result<Item<T>>> + Send> Chunks<T> for FromStream<S> {
+/// Gives what came before a panic, and raises it with the next poll, so that what comes out does not depend on how
+/// much was asked for at once.
+struct Lossless<F> {
+    fill: F,
+    panicked: Option<Payload>,
+}
+
+impl<F> Lossless<F> {
+    fn new(fill: F) -> Self {
+        Lossless { fill, panicked: None }
+    }
+}
+
+impl<T, F: Fill<T>> Chunks<T> for Lossless<F> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
-        let Some(stream) = &mut self.0 else { return Poll::Ready(None) };
+        if let Some(payload) = self.panicked.take() {
+            resume_unwind(payload);
+        }
         let mut chunk = Chunk::default();
-        while chunk.len() < demand.max {
-            match stream.as_mut().poll_next(cx) {
-                Poll::Ready(Some(item)) => chunk.push(item),
-                Poll::Ready(None) => {
-                    self.0 = None;
-                    break;
-                }
-                Poll::Pending if chunk.is_empty() => return Poll::Pending,
-                Poll::Pending => break,
-            }
+        let filled = catch_unwind(AssertUnwindSafe(|| self.fill.fill(cx, demand, &mut chunk)));
+        match filled {
+            Err(payload) if chunk.is_empty() => resume_unwind(payload),
+            Err(payload) => self.panicked = Some(payload),
+            Ok(Poll::Pending) if chunk.is_empty() => return Poll::Pending,
+            Ok(_) => {}
         }
         Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
     }
 }
 
+struct FromStream<S>(Option<Pin<Box<S>>>);
+
+impl<T, S: Stream<Item = Result<Item<T>>> + Send> Fill<T> for FromStream<S> {
+    fn fill(&mut self, cx: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()> {
+        let Some(stream) = &mut self.0 else { return Poll::Ready(()) };
+        while chunk.len() < demand.max {
+            // Behind the first item nobody waits for more.
+            match polled(demand.ahead || !chunk.is_empty(), || stream.as_mut().poll_next(cx)) {
+                Poll::Ready(Some(item)) => chunk.push(item),
+                Poll::Ready(None) => {
+                    self.0 = None;
+                    break;
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
 struct FromIter<I>(Option<I>);
 
-impl<T, I: Iterator<Item = Result<Item<T>>> + Send> Chunks<T> for FromIter<I> {
-    fn poll_chunk(&mut self, _: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
-        let Some(iter) = &mut self.0 else { return Poll::Ready(None) };
-        let chunk: Chunk<T> = iter.by_ref().take(demand.max).collect();
-        if chunk.len() < demand.max {
-            self.0 = None;
+impl<T, I: Iterator<Item = Result<Item<T>>> + Send> Fill<T> for FromIter<I> {
+    fn fill(&mut self, _: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()> {
+        if let Some(iter) = &mut self.0 {
+            chunk.extend(iter.by_ref().take(demand.max));
+            if chunk.len() < demand.max {
+                self.0 = None;
+            }
         }
-        Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
+        Poll::Ready(())
     }
 }
 
@@ -365,6 +421,8 @@ impl<T: Send + 'static> Emitter<T> {
             slot.chunk.push(item);
             slot.chunk.len() >= slot.wanted
         };
+        // Behind the first item nobody waits for more.
+        AHEAD.set(true);
         if full {
             let mut waited = false;
             // The stream is polled again only when somebody wants more, so being polled twice is the signal.
@@ -403,13 +461,13 @@ enum GenerateState<F, Fut> {
     Done,
 }
 
-impl<T, F, Fut> Chunks<T> for Generate<T, F, Fut>
+impl<T, F, Fut> Fill<T> for Generate<T, F, Fut>
 where
     T: Send + 'static,
     F: FnOnce(Emitter<T>) -> Fut + Send,
     Fut: Future<Output = ()> + Send,
 {
-    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+    fn fill(&mut self, cx: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner).wanted = demand.max;
         loop {
             match &mut self.state {
@@ -420,18 +478,19 @@ where
                     };
                     self.state = GenerateState::Running(Box::pin(body(Emitter(self.slot.clone()))));
                 }
-                GenerateState::Done => return Poll::Ready(None),
+                GenerateState::Done => return Poll::Ready(()),
                 GenerateState::Running(body) => {
-                    let ended = body.as_mut().poll(cx).is_ready();
-                    if ended {
-                        self.state = GenerateState::Done;
-                    }
-                    let chunk =
+                    let body = AssertUnwindSafe(|| polled(demand.ahead, || body.as_mut().poll(cx)));
+                    let ended = catch_unwind(body);
+                    *chunk =
                         std::mem::take(&mut self.slot.lock().unwrap_or_else(PoisonError::into_inner).chunk);
-                    return match (chunk.is_empty(), ended) {
-                        (false, _) => Poll::Ready(Some(chunk)),
-                        (true, true) => Poll::Ready(None),
-                        (true, false) => Poll::Pending,
+                    return match ended {
+                        Ok(Poll::Pending) => Poll::Pending,
+                        Ok(Poll::Ready(())) => {
+                            self.state = GenerateState::Done;
+                            Poll::Ready(())
+                        }
+                        Err(payload) => resume_unwind(payload),
                     };
                 }
             }

@@ -111,6 +111,9 @@ pub struct Facts {
     pub needs_order: bool,
     /// How many items it may hold back: the size of a shuffle buffer or of a batch.
     pub buffered: usize,
+    /// Whether all that comes out is children of what went in (see [`Item::child`]), so that what groups siblings may
+    /// stand in one segment with it. False unless said otherwise.
+    pub children: bool,
     /// What it does to the data set as a whole.
     pub role: Role,
     /// Mistakes that are visible before anything runs.
@@ -124,6 +127,7 @@ impl Default for Facts {
         Facts {
             needs_order: true,
             buffered: 0,
+            children: false,
             role: Role::Plain,
             problems: Vec::new(),
             settings: String::new(),
@@ -164,6 +168,11 @@ impl Facts {
     /// With a number of items held back.
     pub fn with_buffered(self, buffered: usize) -> Self {
         Facts { buffered, ..self }
+    }
+
+    /// For a pipe that makes children of what goes in, and nothing else.
+    pub fn with_children(self) -> Self {
+        Facts { children: true, ..self }
     }
 
     /// With a role.

@@ -4,4 +4,5 @@ mod faults;
 mod figures;
 mod graphs;
 mod laws;
+mod review;
 mod structure;

@@ -79,7 +79,7 @@ impl Pipe<File> for Untar {
         true
     }
     fn facts(&self) -> Facts {
-        Facts::any_order()
+        Facts::any_order().with_children()
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())

@@ -37,6 +37,8 @@ struct Way {
     shuffled: bool,
     /// Shards on the way with the fewest, and on the one with the most.
     shards: (usize, usize),
+    /// How many items there are, where that is known.
+    len: Option<u64>,
 }
 
 pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> {
@@ -69,6 +71,12 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         }
 
         let mut way = node.inputs.iter().map(|&(id, _)| ways[id]).reduce(Way::join).unwrap_or_default();
+        let above = way.len;
+        way.len = match &node.node.op {
+            Op::Source(_) => node.hints().len,
+            Op::Pipe(pipe) => above.and_then(|len| pipe.len_hint(len)),
+            _ => None,
+        };
         match facts.role {
             Role::Shuffle if way.shards.1 > 0 && !way.shuffled && world > 1 => problems.push(format!(
                 "{name}: shuffles behind the sharding filter only, so each rank would see the same part every epoch; \
@@ -83,6 +91,12 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
                     problems.push(format!("{name}: cannot pad; use `sharding_filter_padded`, whose items are cloned"));
                 }
                 way.shards = (way.shards.0 + 1, way.shards.1 + 1);
+                if let Some(len) = above
+                    && len < world as u64
+                    && settings.uneven != Some(Uneven::Allow)
+                {
+                    problems.push(format!("{name}: there are {len} items for {world} ranks"));
+                }
             }
             _ => {}
         }
@@ -106,12 +120,6 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
                 "{world} ranks, and nothing said of items that do not divide among them; call `uneven`"
             ));
         }
-        if let Some(len) = flow.nodes.iter().filter_map(|n| n.hints().len).min()
-            && len < world as u64
-            && settings.uneven != Some(Uneven::Allow)
-        {
-            problems.push(format!("a source has {len} items for {world} ranks"));
-        }
     }
     if settings.memory == Some(0) {
         problems.push("a memory budget of zero bytes".to_owned());
@@ -127,6 +135,7 @@ impl Way {
         Way {
             shuffled: self.shuffled && other.shuffled,
             shards: (self.shards.0.min(other.shards.0), self.shards.1.max(other.shards.1)),
+            len: None,
         }
     }
 }

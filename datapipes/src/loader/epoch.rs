@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use futures::{Stream, StreamExt};
 
 use super::{OnError, Stats};
+use crate::items::polled;
 use crate::run::{Engine, EpochRun, Running, block_on};
 use crate::{Item, Result};
 
@@ -114,7 +115,7 @@ impl<T: Send + 'static> Epoch<T> {
                     let begun = Instant::now();
                     let polled = {
                         let _entered = running.run.io.enter();
-                        Pin::new(&mut running.items).poll_next(cx)
+                        polled(false, || Pin::new(&mut running.items).poll_next(cx))
                     };
                     // If the consumer waits, or works inline for long, let the next items be made ahead.
                     let spent = begun.elapsed();

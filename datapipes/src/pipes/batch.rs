@@ -74,11 +74,11 @@ impl<T: Send + 'static> Batches<T> {
 }
 
 impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
-    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, _: Demand) -> Poll<Option<Chunk<Vec<T>>>> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<Vec<T>>>> {
         loop {
             // Where items are cheap take some ahead of need, or the last few of a batch come in tiny chunks.
             let missing = (self.size - self.values.len()).max(self.input.ahead());
-            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, Demand::up_to(missing))) else {
+            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, Demand { max: missing, ..demand })) else {
                 if self.values.is_empty() || self.drop_last {
                     self.cx.count_dropped(std::mem::take(&mut self.values).len() as u64);
                     return Poll::Ready(None);

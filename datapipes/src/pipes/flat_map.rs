@@ -57,7 +57,7 @@ where
         true
     }
     fn facts(&self) -> Facts {
-        Facts::any_order()
+        Facts::any_order().with_children()
     }
 }
 

@@ -14,7 +14,7 @@ use std::task::{self, Poll, Wake, Waker};
 
 use futures::StreamExt;
 
-use crate::items::{Chunks, Demand};
+use crate::items::{Chunks, Demand, polled};
 use crate::{Chunk, Context, Error, ErrorKind, Item, Items, Result};
 
 /// Says which outputs get an item, and hands it to them.
@@ -277,7 +277,8 @@ impl<T: Send + 'static> State<T> {
         while self.queues.queues[index].len() < demand.max
             && self.queues.open().all(|other| other == index || self.queues.queues[other].len() < self.buffer)
         {
-            match self.poll_input(outs) {
+            let ahead = demand.ahead || !self.queues.queues[index].is_empty();
+            match polled(ahead, || self.poll_input(outs)) {
                 Poll::Pending => return (true, dealt),
                 Poll::Ready(None) => return (false, true),
                 Poll::Ready(Some(item)) => {

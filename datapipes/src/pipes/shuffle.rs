@@ -63,7 +63,7 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         while !self.draining {
             let missing = self.size - self.values.len();
-            let wanted = if missing > 0 { Demand::up_to(missing) } else { demand };
+            let wanted = if missing > 0 { Demand { max: missing, ..demand } } else { demand };
             let Some(mut chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 self.drain();
                 break;

@@ -1,11 +1,13 @@
 //! Sources from ranges, iterators, streams and channels.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::task::{self, Poll};
 
 use futures::StreamExt;
 
+use crate::chunk::Payload;
 use crate::items::{Chunks, Demand};
 use crate::{Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, Source};
 
@@ -38,7 +40,7 @@ where
 
     fn open(&self, cx: &Context) -> Items<T> {
         let (make, cx) = (self.make.clone(), cx.clone());
-        Items::from_chunks(Open { make: Some(make), iter: None, at: 0, cx })
+        Items::from_chunks(Open { make: Some(make), iter: None, panicked: None, at: 0, cx })
     }
     fn name(&self) -> String {
         "from_iter".to_owned()
@@ -58,6 +60,7 @@ struct Open<F, I> {
     /// Until the first poll.
     make: Option<F>,
     iter: Option<I>,
+    panicked: Option<Payload>,
     at: u64,
     cx: Context,
 }
@@ -71,7 +74,22 @@ where
         if let Some(make) = self.make.take() {
             self.iter = Some(make().into_iter());
         }
-        let values: Vec<T> = self.iter.iter_mut().flatten().take(demand.max).collect();
+        let mut values = Vec::new();
+        if let Some(payload) = self.panicked.take() {
+            resume_unwind(payload);
+        }
+        if let Some(iter) = &mut self.iter {
+            // What came before a panic is given first.
+            let taken = catch_unwind(AssertUnwindSafe(|| values.extend(iter.take(demand.max))));
+            // An iterator may start again after its end; it is left alone.
+            if values.len() < demand.max {
+                self.iter = None;
+            }
+            match taken {
+                Err(payload) if values.is_empty() => resume_unwind(payload),
+                taken => self.panicked = taken.err(),
+            }
+        }
         if values.is_empty() {
             return Poll::Ready(None);
         }

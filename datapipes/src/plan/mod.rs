@@ -49,7 +49,9 @@ pub(crate) struct SegmentPlan {
     pub bytes: usize,
     pub order: Order,
     pub arity: Arity,
-    /// How many segments and queues lie above.
+    /// Whether one of them makes children, so that siblings are never in two morsels.
+    pub children: bool,
+    /// How many segments lie above, at most.
     pub depth: usize,
 }
 
@@ -77,15 +79,21 @@ impl Plan {
         if settings.workers == 0 {
             return plan;
         }
+        let mut depths = vec![0; flow.nodes.len()];
         for (id, node) in flow.nodes.iter().enumerate() {
-            plan.place(flow, settings, id, node);
+            let above = node.inputs.iter().map(|&(above, _)| match plan.places[above] {
+                Place::Segment(number) => plan.segments[number].depth + 1,
+                _ => depths[above],
+            });
+            depths[id] = above.max().unwrap_or(0);
+            plan.place(flow, settings, id, node, depths[id]);
         }
         plan.set_orders(flow, settings);
         plan.share_out(settings);
         plan
     }
 
-    fn place(&mut self, flow: &Flow, settings: &Settings, id: usize, node: &FlowNode) {
+    fn place(&mut self, flow: &Flow, settings: &Settings, id: usize, node: &FlowNode, depth: usize) {
         let hints = node.hints();
         if let Role::Prefetch(items) = hints.facts.role {
             self.places[id] = Place::Queue(Prefetch { items, bytes: 0, adaptive: false });
@@ -102,10 +110,11 @@ impl Plan {
             let alone = last.readers.iter().sum::<usize>() == 1;
             let same = segment.work == hints.work && (fixed.is_none() || last.node.concurrency == fixed);
             // What groups the children of one parent must stand below the fan-out that made them.
-            let same = same && (hints.shardable || segment.arity == Arity::Any);
+            let same = same && (hints.shardable || segment.children);
             if alone && same && segment.nodes.last() == Some(&above.0) {
                 segment.nodes.push(id);
                 segment.arity = segment.arity.max(hints.arity);
+                segment.children |= hints.facts.children;
                 self.places[id] = Place::Segment(number);
                 return;
             }
@@ -131,7 +140,8 @@ impl Plan {
             bytes: 0,
             order: settings.order,
             arity: hints.arity,
-            depth: self.depth_above(flow, id),
+            children: hints.facts.children,
+            depth,
         });
     }
 
@@ -143,27 +153,18 @@ impl Plan {
             let in_segment = matches!(self.places[id], Place::Segment(_));
             // What runs in a segment treats each morsel by itself.
             let own = node.hints().facts.needs_order && !in_segment;
+            // Where an item becomes any number nobody can say how many places they move.
+            let fans_out = node.hints().shardable && node.hints().arity == Arity::Any;
+            let own = own || (fans_out && matches!(settings.order, Order::Bounded(_)));
             for &(above, _) in &node.inputs {
                 needed[above] |= needed[id] || own;
             }
         }
         for segment in &mut self.segments {
             let last = *segment.nodes.last().expect("a segment has a node");
-            segment.order = if needed[last] { Order::Strict } else { settings.order };
+            let fans_out = segment.arity == Arity::Any && matches!(settings.order, Order::Bounded(_));
+            segment.order = if needed[last] || fans_out { Order::Strict } else { settings.order };
         }
-    }
-
-    /// How many segments and queues lie between a node and its sources, at most.
-    fn depth_above(&self, flow: &Flow, id: usize) -> usize {
-        flow.nodes[id]
-            .inputs
-            .iter()
-            .map(|&(above, _)| match self.places[above] {
-                Place::Segment(number) => self.segments[number].depth + 1,
-                _ => self.depth_above(flow, above),
-            })
-            .max()
-            .unwrap_or(0)
     }
 
     /// Divides the bytes among the edges, and a bound on displacement among the segments.

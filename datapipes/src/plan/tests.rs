@@ -140,6 +140,9 @@ impl Pipe<u64> for Members {
     fn is_shardable(&self) -> bool {
         true
     }
+    fn facts(&self) -> crate::Facts {
+        crate::Facts::any_order().with_children()
+    }
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
 use futures::future::{AbortHandle, Abortable};
+use futures::task::AtomicWaker;
 use tokio::runtime::Handle;
 
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
@@ -60,8 +61,16 @@ enum State {
 struct Driver {
     take: Option<Box<dyn Take<AnyChunk>>>,
     consumed: Arc<AtomicUsize>,
+    need: Arc<Need>,
     abort: AbortHandle,
     ended: mpsc::Receiver<()>,
+}
+
+/// Whether somebody waits at the empty queue. What is above may refuse to run ahead, and is asked again then.
+#[derive(Default)]
+struct Need {
+    waits: AtomicBool,
+    waker: AtomicWaker,
 }
 
 impl Background {
@@ -88,10 +97,11 @@ impl Background {
         let limits = Limits { items: 1, bytes: settings.bytes };
         let (put, take) = thread::<AnyChunk>(limits);
         let consumed = Arc::new(AtomicUsize::new(0));
+        let need = Arc::new(Need::default());
         let (abort, registration) = AbortHandle::new_pair();
         let (send_ended, ended) = mpsc::channel();
         let (name, io, edge) = (settings.name.clone(), settings.io.clone(), settings.edge.clone());
-        let loop_ = drive(above, Box::new(put), consumed.clone(), settings, gauge);
+        let loop_ = drive(above, Box::new(put), consumed.clone(), need.clone(), settings, gauge);
         let body = move || {
             let _entered = io.enter();
             // Aborted or not, what is above is dropped here, on its own thread.
@@ -101,7 +111,7 @@ impl Background {
             drop(send_ended);
         };
         match super::spawn_thread(format!("datapipes-{name}"), body) {
-            Ok(_) => State::Running(Driver { take: Some(Box::new(take)), consumed, abort, ended }),
+            Ok(_) => State::Running(Driver { take: Some(Box::new(take)), consumed, need, abort, ended }),
             Err(error) => {
                 let error = Error::new(ErrorKind::Io, "cannot start a thread").with_source(error);
                 State::Failed(Some(edge.fail_chunk(error)))
@@ -121,6 +131,7 @@ async fn drive(
     mut above: Box<dyn ErasedChunks>,
     mut put: Box<dyn Put<AnyChunk>>,
     consumed: Arc<AtomicUsize>,
+    need: Arc<Need>,
     settings: BackgroundSettings,
     gauge: Arc<QueueGauge>,
 ) {
@@ -139,8 +150,10 @@ async fn drive(
         let waited = begun.elapsed().as_nanos() as u64;
         full_ns += waited;
         gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
-        let demand = Demand { max: room, ahead: room < window };
         let next = poll_fn(|cx| {
+            need.waker.register(cx.waker());
+            let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
+            let demand = Demand { max: room, ahead: !(empty && need.waits.load(Ordering::SeqCst)) };
             let begun = Instant::now();
             let polled = catch_unwind(AssertUnwindSafe(|| above.poll_chunk(cx, demand)));
             gauge.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -165,7 +178,7 @@ async fn drive(
 }
 
 impl ErasedChunks for Background {
-    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
         self.start();
         match &mut self.state {
             State::Fresh(..) => unreachable!("started above"),
@@ -174,10 +187,15 @@ impl ErasedChunks for Background {
                 let take = driver.take.as_mut().expect("there until dropped");
                 self.gauge.occupancy_sum.fetch_add(take.held().items as u64, Ordering::Relaxed);
                 self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
+                driver.need.waits.store(false, Ordering::SeqCst);
                 let polled = take.poll_take(cx);
                 match &polled {
                     Poll::Pending => {
                         self.waiting_since.get_or_insert_with(Instant::now);
+                        if !demand.ahead {
+                            driver.need.waits.store(true, Ordering::SeqCst);
+                            driver.need.waker.wake();
+                        }
                     }
                     Poll::Ready(chunk) => {
                         if let Some(since) = self.waiting_since.take() {

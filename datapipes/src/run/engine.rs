@@ -1,6 +1,7 @@
 //! Wires a flow by its plan. One [`Engine`] per loader keeps threads and runtime; one [`EpochRun`] per epoch.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -199,9 +200,16 @@ impl EpochRun {
         let node = &flow_node.node;
         let context = self.context(id, round);
         if let Op::Split(_) = node.op {
-            let waiting = self.splits().get_mut(&(id, round)).and_then(|outputs| outputs[port].take());
-            if let Some(output) = waiting {
-                return output;
+            let mut splits = self.splits();
+            if let Entry::Occupied(mut entry) = splits.entry((id, round)) {
+                let waiting = entry.get_mut()[port].take();
+                // Each round of a repeat has its own; what all have asked for is not kept.
+                if entry.get().iter().all(Option::is_none) {
+                    entry.remove();
+                }
+                if let Some(output) = waiting {
+                    return output;
+                }
             }
         }
         let inputs: Vec<AnyItems> = match node.op {
@@ -230,7 +238,11 @@ impl EpochRun {
         };
         let output = outputs.get_mut(port).and_then(Option::take);
         if let Op::Split(_) = node.op {
-            self.splits().insert((id, round), outputs);
+            let mut splits = self.splits();
+            // A dropped epoch has been cleared already.
+            if outputs.iter().any(Option::is_some) && !self.info.cancelled.load(Ordering::Relaxed) {
+                splits.insert((id, round), outputs);
+            }
         }
         output.unwrap_or_else(|| {
             node.edge.fail(Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name))
@@ -328,5 +340,29 @@ impl Offload for BlockingPool {
     #[expect(clippy::disallowed_methods, reason = "the one place that starts blocking work")]
     fn offload(&self, work: Box<dyn FnOnce() + Send>) {
         drop(self.0.spawn_blocking(work));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+    use crate::Graph;
+
+    #[test]
+    fn a_repeat_keeps_nothing_of_the_forks_of_earlier_rounds() {
+        let graph = Graph::mux(Graph::range(0..2).fork::<2>()).cycle();
+        for workers in [0, 2] {
+            let settings = Settings { workers, ..Settings::default() };
+            let flow = Flow::new(&graph.root());
+            let plan = Plan::new(&flow, &settings);
+            let engine = Arc::new(Engine::new(flow, plan, settings));
+            let mut running = Running::<u64>::start(&engine, 0, false).unwrap();
+            for _ in 0..400 {
+                crate::run::block_on(running.items.next()).unwrap().unwrap();
+            }
+            assert!(running.run.splits().is_empty(), "{workers} workers");
+        }
     }
 }

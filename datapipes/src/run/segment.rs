@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -234,6 +234,8 @@ pub(crate) struct Segment {
     probes: u32,
     idle_since: Option<(Instant, Idle)>,
     bell: Arc<Bell>,
+    /// Bytes that an item that came out keeps alive, of the heavier ones of late; 0 before the first.
+    out_weight: Arc<AtomicUsize>,
     /// Time spent inline since items were last taken in.
     inline_ns: u64,
 }
@@ -322,6 +324,7 @@ impl Segment {
             probes: 0,
             idle_since: None,
             bell: Arc::default(),
+            out_weight: Arc::default(),
             inline_ns: 0,
         };
         if segment.settings.work == Work::Cpu && !segment.settings.fixed {
@@ -368,10 +371,13 @@ impl Segment {
     }
 
     fn spawn(&mut self, chunk: AnyChunk) {
-        let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes: self.settings.bytes });
+        // All that are in flight share the bytes; one item always fits into each.
+        let bytes = self.settings.bytes / self.settings.in_flight.max(1);
+        let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes });
         let items = chunk.len;
         let fate = Arc::new(Fate::default());
         let (chain, gauge, told) = (self.chain.clone(), self.gauge.clone(), fate.clone());
+        let (weight, fans_out) = (self.out_weight.clone(), self.settings.arity == Arity::Any);
         let work = self.settings.work;
         let mut ringer = Ringer(Some(self.bell.clone()));
         let morsel = async move {
@@ -389,6 +395,12 @@ impl Segment {
                     room
                 });
                 let Some(room) = room.await else { return };
+                // No more at once than the bytes allow; where one item may become any number, the first is weighed.
+                let max = match weight.load(Ordering::Relaxed) {
+                    0 if fans_out => 1,
+                    0 => room,
+                    each => room.min((bytes / each).max(1)),
+                };
                 let next = poll_fn(|cx| {
                     let begun = Instant::now();
                     started.get_or_insert(begun);
@@ -397,7 +409,7 @@ impl Segment {
                             let chunk = chunk.take().expect("taken once");
                             chain.output().erase(chain.apply(chain.input.one(chunk)))
                         });
-                        output.poll_chunk(cx, Demand { max: room, ahead: true })
+                        output.poll_chunk(cx, Demand { max, ahead: true })
                     }));
                     let ns = begun.elapsed().as_nanos() as u64;
                     if work == Work::Cpu {
@@ -416,6 +428,9 @@ impl Segment {
                     Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
                 }) {
                     Some(chunk) => {
+                        let known = weight.load(Ordering::Relaxed);
+                        let each = (chunk.bytes / chunk.len.max(1)).max(1);
+                        weight.store(each.max(known - known / 8), Ordering::Relaxed);
                         let weight = Weight { items: chunk.len, bytes: chunk.bytes };
                         put.put(chunk, weight);
                     }
@@ -448,10 +463,10 @@ impl Segment {
         });
     }
 
-    /// Starts as many morsels as may be in flight.
-    fn fill(&mut self, cx: &mut task::Context<'_>) -> Idle {
+    /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first either.
+    fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
         while self.has_room() {
-            let demand = Demand { max: self.morsel(), ahead: !self.flight.is_empty() };
+            let demand = Demand { max: self.morsel(), ahead: ahead || !self.flight.is_empty() };
             let polled = {
                 let mut input = self.input();
                 if input.ended {
@@ -536,8 +551,6 @@ impl Segment {
         match self.settings.order {
             Order::Strict => false,
             Order::Arrival => true,
-            // Where a pipe fans out nobody can say how many places an item moves.
-            Order::Bounded(_) if self.settings.arity == Arity::Any => false,
             Order::Bounded(places) => {
                 earlier <= places && self.flight[0].overtaken + self.flight[place].items <= places
             }
@@ -564,11 +577,16 @@ impl Segment {
         let taken = loop {
             // What is finished makes room, so take first; but never leave the workers without work.
             let cheap = self.cheap();
-            let idle = if cheap { Idle::Starved } else { self.fill(cx) };
+            let idle = if cheap { Idle::Starved } else { self.fill(cx, demand.ahead) };
+            let asked_ahead = !cheap && !self.flight.is_empty();
             let taken = match self.take(&mut task::Context::from_waker(Waker::noop())) {
                 Poll::Pending => {
-                    // Several may be waited for at once, if that is what is needed anyway.
-                    let wanted = (demand.max / self.morsel()).min(self.flight.len() / 2);
+                    // Several may be waited for at once, if that is what is needed anyway. What fans out may give
+                    // all that is needed long before it is through.
+                    let wanted = match self.settings.arity {
+                        Arity::Any => 1,
+                        _ => (demand.max / self.morsel()).min(self.flight.len() / 2),
+                    };
                     if self.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
                         self.take(cx)
                     } else {
@@ -586,10 +604,12 @@ impl Segment {
                 }
                 // The last morsel in flight gave nothing; the input may have more.
                 Poll::Ready(None) if self.poll_again(idle) => continue,
+                // What was refused while others were in flight is now waited for.
+                Poll::Ready(None) if asked_ahead && !demand.ahead => continue,
                 Poll::Ready(None) => break Poll::Pending,
                 Poll::Ready(Some(chunk)) => {
                     if !cheap {
-                        self.fill(cx);
+                        self.fill(cx, true);
                     }
                     break Poll::Ready(Some(chunk));
                 }
