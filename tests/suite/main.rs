@@ -2,5 +2,6 @@
 
 mod faults;
 mod graphs;
+mod kit;
 mod laws;
 mod structure;
