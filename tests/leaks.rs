@@ -6,6 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use datapipes::testing::{Ledger, Resources, each_failure};
 use datapipes::{DataLoader, ErrorKind, Graph, OnError};
 use futures::StreamExt;
+use proptest::prelude::*;
+
+#[path = "suite/graphs.rs"]
+#[allow(dead_code, reason = "the laws use the rest of it")]
+mod graphs;
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -130,6 +135,31 @@ fn rows_23_and_46_memory_is_flat_over_the_data() {
         }
     }
     assert!(resident_kb() < after_some + 4096, "from {after_some} to {} kB", resident_kb());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Law 6: dropping an epoch of any graph at any point ends what it started, and so does its end.
+    #[test]
+    fn law_6_drop_is_cancel(
+        spec in graphs::spec(), run in graphs::strict_run(), taken in 0usize..200, at_once in any::<bool>(),
+    ) {
+        let _alone = alone();
+        let before = Resources::now();
+        let loader = run.loader(&spec);
+        let mut epoch = loader.epoch(run.epoch).blocking();
+        let mut other = at_once.then(|| loader.epoch(run.epoch + 1).blocking());
+        for _ in 0..taken {
+            let Some(item) = epoch.next() else { break };
+            item.ok();
+            other.as_mut().and_then(Iterator::next);
+        }
+        drop(epoch);
+        drop(loader);
+        drop(other);
+        before.assert_back();
+    }
 }
 
 fn resident_kb() -> u64 {

@@ -219,6 +219,11 @@ impl fmt::Display for Error {
     }
 }
 
+/// Says something to the log. A log that panics is not worth an item.
+pub(crate) fn quietly(say: impl FnOnce()) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(say));
+}
+
 /// Control characters as escapes, so that a name stays on its line.
 pub(crate) fn escape(text: &str) -> std::borrow::Cow<'_, str> {
     if text.chars().any(char::is_control) {

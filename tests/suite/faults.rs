@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use datapipes::pipes::Batch;
-use datapipes::{DataLoader, ErrorKind, Graph, Items, OnError, Order};
+use datapipes::pipes::{Batch, Fork, Stop, TryMap, Zip};
+use datapipes::{DataLoader, ErrorKind, Graph, Items, OnError, Order, Uneven};
 use futures::StreamExt;
 
 const WORKERS: [usize; 4] = [0, 1, 2, 8];
@@ -334,4 +334,319 @@ fn dropping_an_epoch_with_work_in_hand_is_quick() {
     drop(loader);
     // 9900 items of 1 ms would be five seconds.
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+/// Polls a stream so many times, without waiting; what was ready.
+fn poll_times<T: Send + 'static>(epoch: &mut datapipes::Epoch<T>, times: usize) -> Vec<T> {
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut ready = Vec::new();
+    for _ in 0..times {
+        match epoch.poll_next_unpin(&mut cx) {
+            std::task::Poll::Ready(Some(item)) => ready.push(item.expect("nothing fails here")),
+            std::task::Poll::Ready(None) => break,
+            std::task::Poll::Pending => std::thread::yield_now(),
+        }
+    }
+    ready
+}
+
+#[test]
+fn row_26_a_batch_cancelled_half_way_is_dropped_and_no_item_twice() {
+    /// Counts itself when made and when dropped.
+    struct Token(Arc<[AtomicU64; 2]>);
+    impl Drop for Token {
+        fn drop(&mut self) {
+            self.0[1].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    for workers in [0, 2] {
+        for polls in 0..60 {
+            let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+            let make = counts.clone();
+            let graph = Graph::range(0..40)
+                .map_async(|n| async move {
+                    tokio::task::yield_now().await;
+                    Ok::<_, datapipes::Error>(n)
+                })
+                .map(move |_| {
+                    make[0].fetch_add(1, Ordering::SeqCst);
+                    Token(make.clone())
+                })
+                .batch(4);
+            let loader = loader(graph, workers);
+            let mut epoch = loader.epoch(0);
+            let batches = poll_times(&mut epoch, polls);
+            assert!(batches.iter().all(|batch| batch.len() == 4), "only whole batches before the end");
+            drop((epoch, loader, batches));
+            let begun = Instant::now();
+            let count = |which: usize| counts[which].load(Ordering::SeqCst);
+            while count(1) < count(0) && begun.elapsed() < Duration::from_secs(5) {
+                std::thread::yield_now();
+            }
+            assert_eq!(count(1), count(0), "each item is dropped once, after {polls} polls");
+        }
+    }
+}
+
+#[test]
+fn row_28_what_fails_behind_the_last_item_wanted_is_not_seen() {
+    for workers in WORKERS {
+        for order in [Order::Strict, Order::Arrival, Order::Bounded(20)] {
+            for panics in [false, true] {
+                let graph = Graph::range(0..200).map(spin).try_map(move |n| match n {
+                    50.. if panics => panic!("behind"),
+                    50.. => Err("behind"),
+                    n => Ok(n),
+                });
+                let graph = graph.concurrency(16);
+                for graph in [graph.clone().take(50), graph.prefetch(7).take(50)] {
+                    let builder = DataLoader::builder(graph).workers(workers).order(order);
+                    let loader = builder.build().unwrap();
+                    let out: datapipes::Result<Vec<u64>> = loader.epoch(0).blocking().collect();
+                    assert_eq!(out.unwrap(), Vec::from_iter(0..50));
+                }
+            }
+        }
+        // A consumer that stops by itself does not see it, either.
+        let graph = Graph::range(0..20).try_map(|n| if n < 5 { Ok(spin(n)) } else { Err("behind") });
+        let loader = loader(graph, workers);
+        let first: datapipes::Result<Vec<u64>> = loader.epoch(0).blocking().take(5).collect();
+        assert_eq!(first.unwrap(), [0, 1, 2, 3, 4]);
+    }
+}
+
+#[test]
+fn row_32_more_ranks_than_items() {
+    for items in [0, 1, 7, 19] {
+        for world in [1, 2, 7, 8] {
+            for workers in [0, 1, 8] {
+                let part = |rank| {
+                    let graph = Graph::from_iter_with(move || 0..items).sharding_filter().map(spin);
+                    let builder = DataLoader::builder(graph.concurrency(4).batch(3).unbatch());
+                    let builder = builder.workers(workers).rank(rank, world).uneven(Uneven::Allow);
+                    let part: datapipes::Result<Vec<u64>> =
+                        builder.build().unwrap().epoch(0).blocking().collect();
+                    part.unwrap()
+                };
+                let mut all: Vec<u64> = (0..world).flat_map(part).collect();
+                all.sort();
+                assert_eq!(all, Vec::from_iter(0..items));
+            }
+        }
+    }
+    // A rank that would be empty is refused where that can be known.
+    let graph = Graph::range(0..3).sharding_filter();
+    let error = DataLoader::builder(graph).rank(0, 4).uneven(Uneven::Drop).build().unwrap_err();
+    assert_eq!(error.problems(), ["a source has 3 items for 4 ranks"]);
+}
+
+#[test]
+fn row_33_a_length_of_one_on_every_edge_and_none_of_zero() {
+    let graph = |length: usize| {
+        let mut outputs =
+            Graph::range(0..300).map(spin).concurrency(length).split(Fork::new(2).buffer(length));
+        let (b, a) = (outputs.pop().unwrap(), outputs.pop().unwrap());
+        let numbers = a.zip(b.map(|n| n + 1).concurrency(length)).map(|(a, b)| a * b).prefetch(length);
+        let waited = numbers.map_async(|n| async move {
+            tokio::task::yield_now().await;
+            Ok::<_, datapipes::Error>(n)
+        });
+        waited.concurrency(length).flat_map(|n| n..n + n % 4).concurrency(length).prefetch(length).batch(7)
+    };
+    let whole = run(graph(1000), 0).unwrap();
+    for workers in WORKERS {
+        for order in [Order::Strict, Order::Arrival, Order::Bounded(1)] {
+            let builder = DataLoader::builder(graph(1)).workers(workers).order(order);
+            let loader = builder.prefetch(1).in_flight(1).memory(1).build().unwrap();
+            let out: datapipes::Result<Vec<Vec<u64>>> = loader.epoch(0).blocking().collect();
+            let mut out = out.unwrap();
+            if order != Order::Strict {
+                out = sorted_again(out, &whole);
+            }
+            assert_eq!(out, whole, "{workers} workers, {order} order");
+        }
+        let loader = DataLoader::builder(graph(2)).workers(workers).prefetch(0).build().unwrap();
+        let out: datapipes::Result<Vec<Vec<u64>>> = loader.epoch(0).blocking().collect();
+        assert_eq!(out.unwrap(), whole, "without a queue in front of the consumer");
+    }
+    let error = DataLoader::builder(graph(0)).in_flight(0).memory(0).build().unwrap_err();
+    let refused = [
+        "map: a concurrency of zero",
+        "fork: a buffer of zero items",
+        "prefetch: a prefetch of zero items",
+        "prefetch#2: a prefetch of zero items",
+        "map#2: a concurrency of zero",
+        "map_async: a concurrency of zero",
+        "flat_map: a concurrency of zero",
+        "a memory budget of zero bytes",
+        "zero requests in flight",
+    ];
+    for problem in refused {
+        assert!(error.problems().iter().any(|p| p == problem), "{problem} is not in: {error}");
+    }
+}
+
+/// The same numbers in batches as these, if they are the same numbers.
+fn sorted_again(batches: Vec<Vec<u64>>, like: &[Vec<u64>]) -> Vec<Vec<u64>> {
+    let (mut all, mut should) = (batches.concat(), like.concat());
+    all.sort();
+    should.sort();
+    if all == should { like.to_vec() } else { batches }
+}
+
+#[test]
+fn row_36_a_diamond_with_a_slow_or_filtering_branch() {
+    for workers in WORKERS {
+        for buffer in [1, 2, 10, 200] {
+            let fork = || {
+                let mut outputs = Graph::range(0..200).split(Fork::new(2).buffer(buffer));
+                let b = outputs.pop().unwrap();
+                (outputs.pop().unwrap(), b)
+            };
+            let (a, b) = fork();
+            let pairs = run(a.map(spin).concurrency(8).zip(b), workers).unwrap();
+            assert_eq!(pairs, (0..200).map(|n| (n, n)).collect::<Vec<_>>());
+            let (a, b) = fork();
+            let pairs = run(Graph::join((a, b.map(spin)), Zip::new().strict()), workers).unwrap();
+            assert_eq!(pairs.len(), 200);
+
+            // A branch that filters makes the other wait: it is right, or an error that says who waits for whom.
+            for k in [2, 5, 300] {
+                let (a, b) = fork();
+                let filtered = b.filter(move |n| n % k == k - 1);
+                match run(a.zip(filtered), workers) {
+                    Ok(pairs) => {
+                        let kept = (0..200).filter(|n| n % k == k - 1);
+                        assert_eq!(pairs, (0..200).zip(kept).collect::<Vec<_>>());
+                    }
+                    Err(error) => {
+                        assert!(buffer < 200, "{error}");
+                        assert_eq!(error.kind(), ErrorKind::Config);
+                        assert!(error.to_string().contains("items ahead of output"), "{error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn row_37_interleave_and_mix_with_an_input_that_is_empty_failing_or_endless() {
+    let empty = || Graph::range(0..0);
+    let failing = || Graph::range(10..14).try_map(|n| if n % 2 == 0 { Err("even") } else { Ok(spin(n)) });
+    let endless = || Graph::from_iter_with(|| 100..).map(spin);
+    let mixed = |stop, last: Graph<u64>| {
+        Graph::mix_until(stop, [(empty(), 1.0), (failing(), 1.0), (last.map(spin), 1.0)])
+    };
+    let few = || Graph::range(100..103);
+    let cases: Vec<(Graph<u64>, &[u64], u64)> = vec![
+        (Graph::interleave([empty(), failing(), endless()], 3, 2).take(5), &[11, 100, 101, 13, 102], 2),
+        (Graph::interleave([failing(), empty(), endless()], 1, 9).take(4), &[11, 13, 100, 101], 2),
+        (Graph::interleave([endless(), failing()], 1, 1).take(3), &[100, 101, 102], 0),
+        (mixed(Stop::FirstExhausted, endless()), &[], 0),
+        (mixed(Stop::AllExhausted, few()), &[100, 11, 101, 102, 13], 2),
+        (mixed(Stop::CycleForever, endless()).take(4), &[100, 11, 101, 102], 2),
+        (mixed(Stop::CycleForever, empty()).take(5), &[11, 13, 11, 13, 11], 5),
+    ];
+    for (number, (graph, expected, failed)) in cases.into_iter().enumerate() {
+        for workers in WORKERS {
+            let builder = DataLoader::builder(graph.clone()).workers(workers).on_error(OnError::skip(99));
+            let loader = builder.build().unwrap();
+            let out: datapipes::Result<Vec<u64>> = loader.epoch(0).blocking().collect();
+            let out = out.unwrap();
+            let skipped = loader.stats().unwrap().skipped;
+            assert_eq!((&out[..], skipped), (expected, failed), "case {number}, {workers} workers");
+        }
+    }
+}
+
+#[test]
+fn row_42_an_error_while_another_node_waits_in_a_full_queue() {
+    for workers in WORKERS {
+        for panics in [false, true] {
+            let begun = Instant::now();
+            // What is above the failing node fills all its queues, and so does the other input.
+            let full = Graph::from_iter_with(|| 0u64..).map(spin).concurrency(4).prefetch(2).prefetch(1);
+            let other = Graph::from_iter_with(|| 0u64..).map(spin).concurrency(4).prefetch(1);
+            let failing = full.try_map(move |n| match n {
+                30 if panics => panic!("thirty"),
+                30 => Err("thirty"),
+                n => Ok(n),
+            });
+            let loader = loader(failing.zip(other).batch(10), workers);
+            let results: Vec<_> = loader.epoch(0).blocking().collect();
+            assert_eq!(results.len(), 4, "three batches and the error");
+            let error = results[3].as_ref().unwrap_err().to_string();
+            assert!(error.starts_with("try_map: 0:30: ") && error.ends_with("thirty"), "{error}");
+            drop(loader);
+            assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        }
+    }
+}
+
+#[test]
+fn row_45_a_filter_that_drops_everything_ends_and_can_be_cancelled() {
+    for workers in WORKERS {
+        for pieces in [None, Some(8)] {
+            let graph = Graph::range(0..20_000).filter(|_| false);
+            let graph = match pieces {
+                Some(pieces) => graph.concurrency(pieces),
+                None => graph,
+            };
+            let loader = loader(graph.shuffle(10).batch(4), workers);
+            assert_eq!(loader.epoch(0).blocking().count(), 0);
+            let stats = loader.stats().unwrap();
+            assert_eq!((stats.nodes[1].items, stats.nodes[1].dropped), (0, 20_000));
+        }
+        // Without end: whoever polls it is not held, and may drop it.
+        let loader = loader(Graph::from_iter_with(|| 0u64..).filter(|_| false).batch(4), workers);
+        let mut epoch = loader.epoch(0);
+        let begun = Instant::now();
+        assert!(poll_times(&mut epoch, 50).is_empty());
+        drop((epoch, loader));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn row_49_a_log_that_panics_costs_no_item() {
+    use tracing::span;
+    struct Bad;
+    impl tracing::Subscriber for Bad {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn event(&self, _: &tracing::Event<'_>) {
+            panic!("the log is broken");
+        }
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+    for workers in WORKERS {
+        let odd = TryMap::new(|n: u64| if n == 3 { Err("three") } else { Ok(n) });
+        // Each of these steps says something: it tries again, it has no room, an item is skipped.
+        let graph = Graph::range(0..10).retry(2, odd).cache(4);
+        let builder = DataLoader::builder(graph).workers(workers).on_error(OnError::skip(5));
+        let loader = builder.build().unwrap();
+        let out: datapipes::Result<Vec<u64>> =
+            tracing::subscriber::with_default(Bad, || loader.epoch(0).blocking().collect());
+        assert_eq!(out.unwrap(), [0, 1, 2, 4, 5, 6, 7, 8, 9]);
+    }
+}
+
+#[test]
+fn row_50_the_same_value_twice_is_two_items() {
+    for workers in WORKERS {
+        let keys = Graph::from_vec(vec!["a", "b", "a", "a"]).map(|key| (key, spin(1))).shuffle(2);
+        let items: Vec<_> = loader(keys, workers).epoch(0).blocking().items().map(Result::unwrap).collect();
+        let mut origins: Vec<String> = items.iter().map(|item| item.origin().to_string()).collect();
+        origins.sort();
+        assert_eq!(origins, ["0:0", "0:1", "0:2", "0:3"]);
+        assert_eq!(items.iter().filter(|item| item.0 == "a").count(), 3);
+    }
 }

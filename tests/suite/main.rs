@@ -3,6 +3,7 @@
 mod faults;
 mod figures;
 mod graphs;
+mod kit;
 mod laws;
 mod review;
 mod structure;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::error::quietly;
 use crate::{Error, ErrorKind, Origin};
 
 /// What happens to items that fail.
@@ -77,7 +78,7 @@ impl OnError {
     pub(crate) fn decide(&self, epoch: u64, before: u64, error: Error) -> Option<Error> {
         match &self.0 {
             Policy::Skip { most, kept, skipped } if error.kind().is_about_an_item() => {
-                tracing::debug!(epoch, %error, "skipped an item");
+                quietly(|| tracing::debug!(epoch, %error, "skipped an item"));
                 if before >= *most {
                     let message =
                         format!("{} items failed where {most} may be skipped; the last", before + 1);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::StreamExt;
 
+use crate::error::quietly;
 use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe};
 
 /// Keeps the items of the first pass in memory for the later ones; see [`Graph::cache`].
@@ -64,7 +65,9 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                         filling = None;
                         *lock() = Kept::TooMany;
                         let node = &**cx.node();
-                        tracing::warn!(node, most, "more items than the cache may keep; it keeps none");
+                        quietly(|| {
+                            tracing::warn!(node, most, "more items than the cache may keep; it keeps none");
+                        });
                     }
                     // What failed now may be there in the next pass.
                     (Err(_), _) => filling = None,

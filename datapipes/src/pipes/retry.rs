@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::quietly;
 use crate::{Arity, Context, Error, Facts, Graph, Items, Pipe, Work};
 
 /// Runs another pipe, and tries an item again where it fails; see [`Graph::retry`].
@@ -64,7 +65,9 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
                                     && error.kind().is_about_an_item()
                                     && worth(&error) =>
                             {
-                                tracing::debug!(node = %cx.node(), %error, left, "trying again");
+                                quietly(|| {
+                                    tracing::debug!(node = %cx.node(), %error, left, "trying again");
+                                });
                                 left -= 1;
                                 if !wait.is_zero() {
                                     let now = wait.min(MOST);

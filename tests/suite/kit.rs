@@ -1,0 +1,123 @@
+//! The conformance kit on every built-in pipe. A pipe that is new is missed here.
+
+use std::any::type_name;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use datapipes::pipes::*;
+use datapipes::{Error, Pipe, testing};
+
+/// What is exported beside pipes, and why the kit does not apply.
+const NO_PIPES: &[(&str, &str)] = &[
+    ("Concat", "a join"),
+    ("Demux", "a split"),
+    ("Fork", "a split"),
+    ("FromIterator", "a source"),
+    ("FromStream", "a source"),
+    ("GreedyJoin", "a join"),
+    ("Interleave", "a join"),
+    ("Mix", "a join"),
+    ("Mux", "a join"),
+    ("Repeat", "a rerun"),
+    ("Stop", "a setting of `Mix`"),
+    ("Zip", "a join"),
+];
+
+#[derive(Default)]
+struct Checked(BTreeSet<String>);
+
+impl Checked {
+    fn check<In, P>(&mut self, pipe: P, input: Vec<In>)
+    where
+        In: Clone + Debug + Send + 'static,
+        P: Pipe<In>,
+        P::Out: PartialEq + Debug,
+    {
+        let name = type_name::<P>().split('<').next().unwrap_or_default();
+        self.0.insert(name.rsplit("::").next().unwrap_or_default().to_owned());
+        testing::check_pipe(&pipe, input);
+    }
+}
+
+#[test]
+fn every_pipe_keeps_the_contract() {
+    let numbers = || Vec::from_iter(0..12u64);
+    let batches =
+        || vec![vec![1u64, 2], vec![], vec![3], vec![4, 5, 6], vec![7, 8], vec![9], vec![1], vec![2, 3]];
+    let odd = |n: u64| if n % 5 == 3 { Err("three") } else { Ok(n) };
+    let mut checked = Checked::default();
+    checked.check(Map::new(|n: u64| n + 1), numbers());
+    checked.check(TryMap::new(odd), numbers());
+    checked.check(
+        MapRandom::new(|n: u64, rng: &mut datapipes::Rng| Ok::<_, Error>(n + rng.below(100))),
+        numbers(),
+    );
+    checked.check(
+        MapAsync::new(|n: u64| async move {
+            tokio::task::yield_now().await;
+            Ok::<_, Error>(n + 1)
+        }),
+        numbers(),
+    );
+    checked.check(Filter::new(|n: &u64| n % 3 != 1), numbers());
+    checked.check(FlatMap::new(|n: u64| 0..n % 4), numbers());
+    // It looks at items in order, and does not end: what is behind its end would not come out.
+    checked.check(
+        Scan::new(0, |sum: &mut u64, n: u64| {
+            *sum += n;
+            Some(*sum)
+        }),
+        numbers(),
+    );
+    checked.check(Inspect::new(|_: &u64| {}), numbers());
+    checked.check(Enumerate::new(), numbers());
+    checked.check(Take::new(100), numbers());
+    for items in [0, 5, 100] {
+        checked.check(Skip::new(items), numbers());
+    }
+    for size in [1, 5, 100] {
+        checked.check(Batch::new(size), numbers());
+        checked.check(Batch::new(size).drop_last(), numbers());
+        checked.check(BucketBatch::new(|n: &u64| *n as usize, [4], [size, 3]), numbers());
+        checked.check(BucketBatch::new(|n: &u64| *n as usize, [4], [size, 3]).drop_last(), numbers());
+        checked.check(Shuffle::new(size), numbers());
+        checked.check(Shuffle::new(size).within_rank(), numbers());
+        checked.check(Sample::new(size), numbers());
+        checked.check(Prefetch::new(size), numbers());
+    }
+    checked.check(SampleWith::new(0.5), numbers());
+    checked.check(Unbatch::new(), batches());
+    checked.check(Pad::new(0u64), (0..8).map(|n| vec![vec![n; n as usize % 3], vec![n]]).collect());
+    checked.check(CollateWith::new(|batch: Vec<u64>| Ok::<_, Error>(batch.len())), batches());
+    checked.check(Collate::new(), batches());
+    // More than it may keep: what it keeps it gives without its input.
+    checked.check(Cache::new(3), numbers());
+    checked.check(ShardingFilter::new(), numbers());
+    checked.check(ShardingFilterPadded::new(), numbers());
+    checked.check(Retry::new(TryMap::new(odd), 2), numbers());
+    checked.check(Retry::new(FlatMap::new(|n: u64| 0..n % 4), 2), numbers());
+
+    let exported = exported();
+    assert!(exported.len() > 30, "the list of exports was not read: {exported:?}");
+    let known: BTreeSet<String> = NO_PIPES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    for name in &exported {
+        assert!(
+            checked.0.contains(name) != known.contains(name),
+            "`pipes::{name}` should be checked here, or stand in `NO_PIPES` with a reason"
+        );
+    }
+    let gone: Vec<_> = known.union(&checked.0).filter(|name| !exported.contains(*name)).collect();
+    assert!(gone.is_empty(), "no longer exported: {gone:?}");
+}
+
+/// The names behind `pub use` in the module of pipes.
+fn exported() -> BTreeSet<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/datapipes/src/pipes/mod.rs");
+    let source = std::fs::read_to_string(path).expect("the module of pipes");
+    let uses = source.lines().filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';'));
+    let names = uses.flat_map(|path| {
+        let (_, names) = path.split_once("::").expect("`file::Name`");
+        names.trim_matches(['{', '}']).split(", ").map(str::to_owned).collect::<Vec<_>>()
+    });
+    names.collect()
+}
