@@ -437,7 +437,7 @@ fn row_32_more_ranks_than_items() {
     // A rank that would be empty is refused where that can be known.
     let graph = Graph::range(0..3).sharding_filter();
     let error = DataLoader::builder(graph).rank(0, 4).uneven(Uneven::Drop).build().unwrap_err();
-    assert_eq!(error.problems(), ["a source has 3 items for 4 ranks"]);
+    assert_eq!(error.problems(), ["sharding_filter: there are 3 items for 4 ranks"]);
 }
 
 #[test]

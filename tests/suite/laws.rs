@@ -365,7 +365,7 @@ fn law_9_wrong_graphs_do_not_start() {
         ("shuffle: shuffles behind the sharding filter only", n().sharding_filter().shuffle(9), |b| {
             b.rank(0, 2).uneven(Uneven::Drop)
         }),
-        ("a source has 100 items for 200 ranks", n().sharding_filter(), |b| {
+        ("sharding_filter: there are 100 items for 200 ranks", n().sharding_filter(), |b| {
             b.rank(0, 200).uneven(Uneven::Drop)
         }),
     ];
