@@ -274,3 +274,28 @@ fn siblings_that_a_batch_has_cut_apart_are_grouped_in_one_place() {
         assert_eq!(outcome(graph.clone(), workers), expected, "{workers} workers");
     }
 }
+
+#[test]
+fn what_a_queue_keeps_ready_stays_within_the_bytes() {
+    static ALIVE: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    struct Heavy;
+    impl Drop for Heavy {
+        fn drop(&mut self) {
+            ALIVE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    let graph = Graph::from_iter_with(|| {
+        (0..3000).map(|_| {
+            MOST.fetch_max(ALIVE.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            Heavy
+        })
+    });
+    // Heavy ones weigh 1000 bytes each; 20 may wait.
+    let graph = graph.weighed(|_| 1000).prefetch(1000);
+    let loader = DataLoader::builder(graph).workers(2).memory(40_000).prefetch(100).build().unwrap();
+    let count = loader.epoch(0).blocking().inspect(|_| std::thread::sleep(Duration::from_micros(50))).count();
+    assert_eq!(count, 3000);
+    let most = MOST.load(Ordering::SeqCst);
+    assert!(most < 100, "{most} kB alive where 40 kB may wait");
+}

@@ -135,7 +135,7 @@ async fn drive(
     settings: BackgroundSettings,
     gauge: Arc<QueueGauge>,
 ) {
-    let (started, mut full_ns, mut made) = (Instant::now(), 0, 0);
+    let (started, mut full_ns, mut made, mut made_bytes) = (Instant::now(), 0, 0, 0);
     loop {
         let mut depth = settings.depth;
         if settings.adaptive && made > 0 {
@@ -150,10 +150,13 @@ async fn drive(
         let waited = begun.elapsed().as_nanos() as u64;
         full_ns += waited;
         gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
+        // No more at once than the bytes allow, by what items weighed so far.
+        let fits = settings.bytes.saturating_mul(made) / made_bytes.max(1);
+        let max = if made > 0 { room.min(fits).max(1) } else { 1 };
         let next = poll_fn(|cx| {
             need.waker.register(cx.waker());
             let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
-            let demand = Demand { max: room, ahead: !(empty && need.waits.load(Ordering::SeqCst)) };
+            let demand = Demand { max, ahead: !(empty && need.waits.load(Ordering::SeqCst)) };
             let begun = Instant::now();
             let polled = catch_unwind(AssertUnwindSafe(|| above.poll_chunk(cx, demand)));
             gauge.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -170,6 +173,7 @@ async fn drive(
         };
         let weight = Weight { items: chunk.len, bytes: chunk.bytes };
         made += chunk.len;
+        made_bytes += chunk.bytes;
         put.put(chunk, weight);
         if last {
             return;
