@@ -547,6 +547,8 @@ impl Segment {
             // What is finished makes room, so take first; but never leave the workers without work.
             let cheap = self.cheap();
             let idle = if cheap { Idle::Starved } else { self.fill(cx) };
+            // With something in flight, the input was asked ahead of need, which it may have refused.
+            let asked_ahead = !self.flight.is_empty();
             let taken = match self.take(&mut task::Context::from_waker(Waker::noop())) {
                 Poll::Pending => {
                     // Several may be waited for at once, if that is what is needed anyway.
@@ -567,7 +569,7 @@ impl Segment {
                     return self.poll(cx, demand);
                 }
                 // The last morsel in flight gave nothing; the input may have more.
-                Poll::Ready(None) if self.poll_again(idle) => continue,
+                Poll::Ready(None) if asked_ahead || self.poll_again(idle) => continue,
                 Poll::Ready(None) => break Poll::Pending,
                 Poll::Ready(Some(chunk)) => {
                     if !cheap {
