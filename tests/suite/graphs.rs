@@ -107,7 +107,7 @@ impl Start {
             Start::Stream => Graph::from_stream_with(move || {
                 use futures::StreamExt;
                 Ok(futures::stream::iter(0..items).then(|n| async move {
-                    if n % 5 == 0 {
+                    if n.is_multiple_of(5) {
                         tokio::task::yield_now().await;
                     }
                     Ok(n)
@@ -237,8 +237,9 @@ impl Step {
     }
 
     fn add(&self, graph: Graph<u64>, most: u64, ranked: bool) -> (Graph<u64>, u64) {
-        let fails =
-            |k: u64| move |n: u64| if n % k == 0 { Err(format!("{n} is divisible by {k}")) } else { Ok(n) };
+        let fails = |k: u64| {
+            move |n: u64| if n.is_multiple_of(k) { Err(format!("{n} is divisible by {k}")) } else { Ok(n) }
+        };
         // Where ranks share the graph, the filter stands below the join: inputs are not sharded themselves.
         let others = |specs: &[Spec]| -> (Vec<Graph<u64>>, u64) {
             let grown: Vec<_> = specs.iter().map(|spec| spec.grown(None, ranked)).collect();
