@@ -19,7 +19,8 @@ use crate::{Context, Error, Item, Origin, Result};
 pub struct Demand {
     /// At most so many items; at least 1.
     pub max: usize,
-    /// Nobody waits for them: they are asked for ahead of need. A source that must not run ahead may say "not now".
+    /// Nobody waits for them: they are asked for ahead of need. A source that must not run ahead may say "not now". Where
+    /// a `Stream` stands between, which cannot be told, the items polled inside of it know by the thread they are on.
     pub ahead: bool,
 }
 

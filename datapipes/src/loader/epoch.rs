@@ -19,7 +19,8 @@ const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
 /// One pass over the data: a `Stream` of results, or by [`blocking`](Epoch::blocking) an iterator.
 ///
 /// Nothing is read, spawned or allocated before the first poll. Dropping the epoch cancels everything that it
-/// started: threads, tasks, requests and files, at the next item of each pipe at the latest. After an error that the
+/// started: threads, tasks, requests and files, at the next item of each pipe; where items have been cheap, at the next
+/// thousand. After an error that the
 /// loader's policy does not skip, the epoch has ended.
 ///
 /// As a stream it uses the caller's tokio runtime for I/O if that has several threads, else a small one of the

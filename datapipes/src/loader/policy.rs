@@ -39,7 +39,7 @@ pub struct Skipped {
     pub error: String,
 }
 
-/// How many skipped items are kept with their names.
+/// How many skipped items are kept with their names, over all epochs.
 const KEPT: usize = 1000;
 
 impl OnError {
@@ -50,7 +50,7 @@ impl OnError {
 
     /// Items that fail are left out, counted, and set aside by name; the `most + 1`st of an epoch is an error.
     ///
-    /// Batches are filled up with the next items, never shortened. The first thousand of an epoch are kept by
+    /// Batches are filled up with the next items, never shortened. The first thousand are kept by
     /// [`skipped`](OnError::skipped), so that they can be looked at or tried again later; all are counted.
     pub fn skip(most: u64) -> Self {
         OnError(Policy::Skip { most, kept: KEPT, skipped: Arc::default() })
@@ -85,7 +85,7 @@ impl OnError {
                     return Some(Error::new(ErrorKind::Limit, message).with_source(error));
                 }
                 let mut skipped = skipped.lock().unwrap_or_else(PoisonError::into_inner);
-                if (before as usize) < *kept {
+                if skipped.len() < *kept {
                     skipped.push(Skipped {
                         epoch,
                         node: error.node().unwrap_or_default().to_owned(),

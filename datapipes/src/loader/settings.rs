@@ -16,7 +16,8 @@ pub enum Order {
     /// The order that one thread running the graph inline gives, for any number of workers.
     #[default]
     Strict,
-    /// An item may move by at most so many places, so that one slow item stalls nothing. Parts of the graph that
+    /// An item may move by at most so many places where it is worked on, so that one slow item stalls nothing; a shuffle
+    /// below moves it on. Parts of the graph that
     /// fan out (one archive, many members) keep strict order, since nobody could say how far an item moves.
     Bounded(usize),
     /// First come, first served.

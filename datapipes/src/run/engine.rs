@@ -15,8 +15,9 @@ use crate::loader::Settings;
 use crate::plan::{Place, Plan, Prefetch};
 use crate::rng::mix;
 use crate::run::background::{Background, BackgroundSettings, QueueGauge};
+use crate::run::morsel::{Chain, Link, Spawner};
 use crate::run::pool::Pool;
-use crate::run::segment::{Chain, Link, Segment, SegmentGauge, SegmentSettings, Spawner};
+use crate::run::segment::{Segment, SegmentGauge, SegmentSettings};
 use crate::{Context, Error, ErrorKind, Items, Work};
 
 /// What a loader keeps from epoch to epoch.

@@ -1,7 +1,8 @@
 //! The executor: the only code that starts work.
 //!
 //! - [`pool`]: threads for CPU work, which run the pieces of segments as async tasks.
-//! - [`segment`]: neighbouring shardable pipes as one piece of work, applied to morsels; puts results in order.
+//! - [`segment`]: neighbouring shardable pipes as one piece of work; cuts morsels, puts results in order.
+//! - [`morsel`]: a piece of a segment's input on its way, as a task.
 //! - [`background`]: runs what is above it on a thread of its own, ahead of its consumer.
 //! - [`guard`]: what stands behind every node: counts, names errors, catches panics.
 //! - [`engine`]: wires a flow by its plan.
@@ -10,6 +11,7 @@ mod background;
 mod block_on;
 mod engine;
 mod guard;
+mod morsel;
 mod pool;
 mod segment;
 

@@ -102,7 +102,10 @@ impl Pool {
                     if threads.is_empty() {
                         panic!("cannot start a worker thread: {error}");
                     }
-                    tracing::warn!(%error, started = threads.len(), "fewer worker threads than asked for");
+                    let started = threads.len();
+                    crate::error::quietly(|| {
+                        tracing::warn!(%error, started, "fewer worker threads than asked for");
+                    });
                     return;
                 }
             }
@@ -128,10 +131,12 @@ impl Drop for Pool {
         while state.alive > mine {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!(
-                    threads = state.alive,
-                    "worker threads are still in a user's function; left behind"
-                );
+                crate::error::quietly(|| {
+                    tracing::warn!(
+                        threads = state.alive,
+                        "worker threads are still in a user's function; left behind"
+                    );
+                });
                 return;
             }
             state = self.shared.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;

@@ -13,22 +13,16 @@
 //! be shut when items become expensive later, and reopened. All that is measured in here, at the edge.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use futures::task::AtomicWaker;
-use tokio::runtime::Handle;
-
-use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
+use crate::graph::{AnyChunk, AnyItems, ErasedChunks};
 use crate::items::Demand;
 use crate::loader::Order;
-use crate::queue::{Limits, Put, Take, Weight, thread};
-use crate::run::pool::Pool;
-use crate::{Arity, Context, Error, ErrorKind, Work};
+use crate::run::morsel::{Chain, Line, Morsel, Spawner};
+use crate::{Arity, Error, ErrorKind, Work};
 
 /// Work a morsel should carry, to be worth its hop.
 const MORSEL_NS: u64 = 200_000;
@@ -38,39 +32,6 @@ const MAX_MORSEL: usize = 1024;
 const INLINE_NS: u64 = 150;
 /// Chunks looked at before a decision.
 const PROBES: u32 = 4;
-/// Items that a morsel's queue may hold before its worker goes on to something else.
-const SLOT_ITEMS: usize = 256;
-
-/// The chain of a segment, which every morsel passes.
-pub(crate) struct Chain {
-    pub links: Vec<Link>,
-    /// The edge above the first node.
-    pub input: Arc<dyn Edge>,
-}
-
-pub(crate) struct Link {
-    pub pipe: Arc<dyn AnyPipe>,
-    pub context: Context,
-    pub edge: Arc<dyn Edge>,
-}
-
-impl Chain {
-    fn apply(&self, mut items: AnyItems) -> AnyItems {
-        for link in &self.links {
-            items = link.edge.guard(link.pipe.apply(items, &link.context), link.context.clone());
-        }
-        items
-    }
-
-    fn name(&self, error: Error) -> Error {
-        error.at(self.links[0].context.node())
-    }
-
-    fn output(&self) -> &Arc<dyn Edge> {
-        &self.links.last().expect("a segment has a node").edge
-    }
-}
-
 /// What the executor gives a segment to run with.
 pub(crate) struct SegmentSettings {
     pub work: Work,
@@ -103,122 +64,9 @@ pub(crate) struct SegmentGauge {
     pub cost_ns: AtomicU64,
 }
 
-/// Where morsels run.
-#[derive(Clone)]
-pub(crate) enum Spawner {
-    Pool(Arc<Pool>, Handle),
-    Io(Handle),
-}
-
-/// Cancels a morsel when dropped.
-enum Running {
-    Pool { _task: async_task::Task<()> },
-    Io(tokio::task::JoinHandle<()>),
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Running::Io(task) = self {
-            task.abort();
-        }
-    }
-}
-
-/// Tells the consumer that morsels are through. Waking a thread for each costs more than many a morsel; so it says how
-/// many it can wait for, which is what it needs anyway, and less than what keeps the workers busy.
-#[derive(Default)]
-struct Bell {
-    /// Morsels in flight that are through, or have filled their queues. One too few for a moment where the consumer has
-    /// already taken away a morsel that is about to ring.
-    through: AtomicIsize,
-    wanted: AtomicIsize,
-    waker: AtomicWaker,
-}
-
-impl Bell {
-    fn ring(&self) {
-        if self.through.fetch_add(1, Ordering::SeqCst) + 1 >= self.wanted.load(Ordering::SeqCst) {
-            self.waker.wake();
-        }
-    }
-
-    /// Whether so many are through; if not, wakes when they are.
-    fn poll(&self, cx: &task::Context<'_>, wanted: usize) -> bool {
-        let wanted = wanted as isize;
-        self.wanted.store(wanted, Ordering::SeqCst);
-        self.waker.register(cx.waker());
-        self.through.load(Ordering::SeqCst) >= wanted
-    }
-}
-
-/// Rings once, when the morsel fills its queue or ends, however it ends.
-struct Ringer(Option<Arc<Bell>>);
-
-impl Ringer {
-    fn ring(&mut self) {
-        if let Some(bell) = self.0.take() {
-            bell.ring();
-        }
-    }
-}
-
-impl Drop for Ringer {
-    fn drop(&mut self) {
-        self.ring();
-    }
-}
-
-/// A future polled inside an async runtime, so that CPU work may use its timers and files.
-#[pin_project::pin_project]
-struct Entered<F> {
-    io: Handle,
-    #[pin]
-    future: F,
-}
-
-impl<F: Future> Future for Entered<F> {
-    type Output = F::Output;
-
-    fn poll(self: std::pin::Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let _entered = this.io.enter();
-        this.future.poll(cx)
-    }
-}
-
-/// Nothing more.
-struct End;
-
-impl ErasedChunks for End {
-    fn poll_chunk(&mut self, _: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
-        Poll::Ready(None)
-    }
-}
-
-/// What became of a morsel.
-#[derive(Default)]
-struct Fate {
-    /// Nanoseconds spent on it: of work for CPU work, from its start to its end for I/O.
-    spent: AtomicU64,
-    /// It came to its end. If not, its runtime was shut down under it.
-    complete: AtomicBool,
-}
-
-struct Morsel {
-    slot: Box<dyn Take<AnyChunk>>,
-    _running: Running,
-    fate: Arc<Fate>,
-    items: usize,
-    /// How many items came out of it so far, and what they keep alive.
-    out: Weight,
-    /// How many items of later morsels went before those it still has.
-    overtaken: usize,
-}
-
 pub(crate) struct Segment {
-    chain: Arc<Chain>,
+    line: Line,
     settings: SegmentSettings,
-    spawner: Spawner,
     input: Arc<Mutex<Input>>,
     gauge: Arc<SegmentGauge>,
     mode: Mode,
@@ -233,9 +81,6 @@ pub(crate) struct Segment {
     cost_ns: f64,
     probes: u32,
     idle_since: Option<(Instant, Idle)>,
-    bell: Arc<Bell>,
-    /// Bytes that an item that came out keeps alive, of the heavier ones of late; 0 before the first.
-    out_weight: Arc<AtomicUsize>,
     /// Time spent inline since items were last taken in.
     inline_ns: u64,
 }
@@ -308,10 +153,19 @@ impl Segment {
             // The first is waited for; a second beside it would delay it.
             Work::Io => 1,
         };
-        let mut segment = Segment {
+        let line = Line {
             chain: Arc::new(chain),
-            settings,
             spawner,
+            work: settings.work,
+            fans_out: settings.arity == Arity::Any,
+            depth: settings.depth,
+            bell: Arc::default(),
+            out_weight: Arc::default(),
+            busy: gauge.clone(),
+        };
+        let mut segment = Segment {
+            line,
+            settings,
             input: Arc::new(Mutex::new(input)),
             gauge,
             mode: Mode::Spawning,
@@ -323,8 +177,6 @@ impl Segment {
             cost_ns: 0.0,
             probes: 0,
             idle_since: None,
-            bell: Arc::default(),
-            out_weight: Arc::default(),
             inline_ns: 0,
         };
         if segment.settings.work == Work::Cpu && !segment.settings.fixed {
@@ -339,8 +191,8 @@ impl Segment {
 
     fn inline_chain(&self) -> Box<dyn ErasedChunks> {
         self.input().shut = false;
-        let tap = self.chain.input.restore(Box::new(Tap(self.input.clone())));
-        self.chain.output().erase(self.chain.apply(tap))
+        let tap = self.line.chain.input.restore(Box::new(Tap(self.input.clone())));
+        self.line.chain.output().erase(self.line.chain.apply(tap))
     }
 
     /// Items to put in one morsel, by what an item costs.
@@ -371,96 +223,12 @@ impl Segment {
     }
 
     fn spawn(&mut self, chunk: AnyChunk) {
+        self.gauge.items_in.fetch_add(chunk.len as u64, Ordering::Relaxed);
+        self.gauge.morsels.fetch_add(1, Ordering::Relaxed);
+        self.flight_items += chunk.len;
         // All that are in flight share the bytes; one item always fits into each.
         let bytes = self.settings.bytes / self.settings.in_flight.max(1);
-        let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes });
-        let items = chunk.len;
-        let fate = Arc::new(Fate::default());
-        let (chain, gauge, told) = (self.chain.clone(), self.gauge.clone(), fate.clone());
-        let (weight, fans_out) = (self.out_weight.clone(), self.settings.arity == Arity::Any);
-        let work = self.settings.work;
-        let mut ringer = Ringer(Some(self.bell.clone()));
-        let morsel = async move {
-            // The queue must end before the bell rings.
-            let mut put = put;
-            let mut output = None;
-            let mut chunk = Some(chunk);
-            let mut started = None;
-            loop {
-                let room = poll_fn(|cx| {
-                    let room = put.poll_ready(cx);
-                    if room.is_pending() {
-                        ringer.ring();
-                    }
-                    room
-                });
-                let Some(room) = room.await else { return };
-                // No more at once than the bytes allow; where one item may become any number, the first is weighed.
-                let max = match weight.load(Ordering::Relaxed) {
-                    0 if fans_out => 1,
-                    0 => room,
-                    each => room.min((bytes / each).max(1)),
-                };
-                let next = poll_fn(|cx| {
-                    let begun = Instant::now();
-                    started.get_or_insert(begun);
-                    let polled = catch_unwind(AssertUnwindSafe(|| {
-                        let output = output.get_or_insert_with(|| {
-                            let chunk = chunk.take().expect("taken once");
-                            chain.output().erase(chain.apply(chain.input.one(chunk)))
-                        });
-                        output.poll_chunk(cx, Demand { max, ahead: true })
-                    }));
-                    let ns = begun.elapsed().as_nanos() as u64;
-                    if work == Work::Cpu {
-                        told.spent.fetch_add(ns, Ordering::Relaxed);
-                    }
-                    gauge.busy_ns.fetch_add(ns, Ordering::Relaxed);
-                    match polled {
-                        Ok(Poll::Pending) => Poll::Pending,
-                        Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
-                        Err(payload) => Poll::Ready(Err(payload)),
-                    }
-                });
-                match next.await.unwrap_or_else(|payload| {
-                    // Guards catch what pipes do while they run; this is a pipe that panics when applied.
-                    output = Some(Box::new(End));
-                    Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
-                }) {
-                    Some(chunk) => {
-                        let known = weight.load(Ordering::Relaxed);
-                        let each = (chunk.bytes / chunk.len.max(1)).max(1);
-                        weight.store(each.max(known - known / 8), Ordering::Relaxed);
-                        let weight = Weight { items: chunk.len, bytes: chunk.bytes };
-                        put.put(chunk, weight);
-                    }
-                    None => {
-                        if let (Work::Io, Some(started)) = (work, started) {
-                            told.spent.store(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-                        }
-                        return told.complete.store(true, Ordering::SeqCst);
-                    }
-                }
-            }
-        };
-        let running = match &self.spawner {
-            Spawner::Pool(pool, io) => {
-                let task = pool.spawn(self.settings.depth, Entered { io: io.clone(), future: morsel });
-                Running::Pool { _task: task }
-            }
-            Spawner::Io(handle) => Running::Io(super::spawn_task(handle, morsel)),
-        };
-        self.gauge.items_in.fetch_add(items as u64, Ordering::Relaxed);
-        self.gauge.morsels.fetch_add(1, Ordering::Relaxed);
-        self.flight_items += items;
-        self.flight.push_back(Morsel {
-            slot: Box::new(take),
-            _running: running,
-            fate,
-            items,
-            out: Weight::default(),
-            overtaken: 0,
-        });
+        self.flight.push_back(Morsel::start(chunk, &self.line, bytes));
     }
 
     /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first either.
@@ -488,7 +256,7 @@ impl Segment {
     fn finish(&mut self, place: usize) -> Option<AnyChunk> {
         let morsel = self.flight.remove(place).expect("a place in flight");
         self.flight_items -= morsel.items;
-        self.bell.through.fetch_sub(1, Ordering::SeqCst);
+        self.line.bell.taken();
         self.delivered += 1;
         let grows = self.delivered.is_multiple_of(4) || self.window == 1;
         if !self.settings.fixed && grows && self.window < self.settings.in_flight {
@@ -498,12 +266,12 @@ impl Segment {
         let bytes = morsel.out.bytes as f64 / items;
         self.bytes_per_item =
             if self.delivered == 1 { bytes } else { self.bytes_per_item * 0.9 + bytes * 0.1 };
-        self.learn_cost(morsel.fate.spent.load(Ordering::Relaxed) as f64 / items);
-        if morsel.fate.complete.load(Ordering::SeqCst) {
+        self.learn_cost(morsel.cost());
+        if morsel.is_complete() {
             return None;
         }
         let what = format!("the async runtime was shut down with {} items in work", morsel.items);
-        Some(self.chain.output().fail_chunk(self.chain.name(Error::new(ErrorKind::Config, what))))
+        Some(self.line.chain.output().fail_chunk(self.line.chain.name(Error::new(ErrorKind::Config, what))))
     }
 
     fn learn_cost(&mut self, cost: f64) {
@@ -587,7 +355,7 @@ impl Segment {
                         Arity::Any => 1,
                         _ => (demand.max / self.morsel()).min(self.flight.len() / 2),
                     };
-                    if self.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
+                    if self.line.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
                         self.take(cx)
                     } else {
                         Poll::Pending

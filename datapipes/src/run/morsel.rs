@@ -1,0 +1,279 @@
+//! A morsel: a piece of a segment's input on its way through the segment's chain, as a task with a queue for what comes
+//! out.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use futures::task::AtomicWaker;
+use tokio::runtime::Handle;
+
+use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
+use crate::items::Demand;
+use crate::queue::{Limits, Put, Take, Weight, thread};
+use crate::run::pool::Pool;
+use crate::run::segment::SegmentGauge;
+use crate::{Context, Error, Work};
+
+/// Items that a morsel's queue may hold before its worker goes on to something else.
+const SLOT_ITEMS: usize = 256;
+
+/// The chain of a segment, which every morsel passes.
+pub(crate) struct Chain {
+    pub links: Vec<Link>,
+    /// The edge above the first node.
+    pub input: Arc<dyn Edge>,
+}
+
+pub(crate) struct Link {
+    pub pipe: Arc<dyn AnyPipe>,
+    pub context: Context,
+    pub edge: Arc<dyn Edge>,
+}
+
+impl Chain {
+    pub(super) fn apply(&self, mut items: AnyItems) -> AnyItems {
+        for link in &self.links {
+            items = link.edge.guard(link.pipe.apply(items, &link.context), link.context.clone());
+        }
+        items
+    }
+
+    pub(super) fn name(&self, error: Error) -> Error {
+        error.at(self.links[0].context.node())
+    }
+
+    pub(super) fn output(&self) -> &Arc<dyn Edge> {
+        &self.links.last().expect("a segment has a node").edge
+    }
+}
+
+/// Where morsels run.
+#[derive(Clone)]
+pub(crate) enum Spawner {
+    Pool(Arc<Pool>, Handle),
+    Io(Handle),
+}
+
+/// Cancels a morsel when dropped.
+enum Running {
+    Pool { _task: async_task::Task<()> },
+    Io(tokio::task::JoinHandle<()>),
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Running::Io(task) = self {
+            task.abort();
+        }
+    }
+}
+
+/// What the morsels of one segment share.
+pub(super) struct Line {
+    pub chain: Arc<Chain>,
+    pub spawner: Spawner,
+    pub work: Work,
+    /// Whether one item may become any number.
+    pub fans_out: bool,
+    /// For the pool's priority.
+    pub depth: usize,
+    pub bell: Arc<Bell>,
+    /// Bytes that an item that came out keeps alive, of the heavier ones of late; 0 before the first.
+    pub out_weight: Arc<AtomicUsize>,
+    pub busy: Arc<SegmentGauge>,
+}
+
+/// What became of a morsel.
+#[derive(Default)]
+struct Fate {
+    /// Nanoseconds spent on it: of work for CPU work, from its start to its end for I/O.
+    spent: AtomicU64,
+    /// It came to its end. If not, its runtime was shut down under it.
+    complete: AtomicBool,
+}
+
+/// A piece of the input on its way.
+pub(super) struct Morsel {
+    pub slot: Box<dyn Take<AnyChunk>>,
+    _running: Running,
+    fate: Arc<Fate>,
+    pub items: usize,
+    /// How many items came out of it so far, and what they keep alive.
+    pub out: Weight,
+    /// How many items of later morsels went before those it still has.
+    pub overtaken: usize,
+}
+
+impl Morsel {
+    /// Starts a piece of the input on its way. Its queue holds up to so many bytes. Dropping it cancels it.
+    pub(super) fn start(chunk: AnyChunk, line: &Line, bytes: usize) -> Morsel {
+        let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes });
+        let items = chunk.len;
+        let fate = Arc::new(Fate::default());
+        let (chain, gauge, told) = (line.chain.clone(), line.busy.clone(), fate.clone());
+        let (weight, fans_out) = (line.out_weight.clone(), line.fans_out);
+        let work = line.work;
+        let mut ringer = Ringer(Some(line.bell.clone()));
+        let morsel = async move {
+            // The queue must end before the bell rings.
+            let mut put = put;
+            let mut output = None;
+            let mut chunk = Some(chunk);
+            let mut started = None;
+            loop {
+                let room = poll_fn(|cx| {
+                    let room = put.poll_ready(cx);
+                    if room.is_pending() {
+                        ringer.ring();
+                    }
+                    room
+                });
+                let Some(room) = room.await else { return };
+                // No more at once than the bytes allow; where one item may become any number, the first is weighed.
+                let max = match weight.load(Ordering::Relaxed) {
+                    0 if fans_out => 1,
+                    0 => room,
+                    each => room.min((bytes / each).max(1)),
+                };
+                let next = poll_fn(|cx| {
+                    let begun = Instant::now();
+                    started.get_or_insert(begun);
+                    let polled = catch_unwind(AssertUnwindSafe(|| {
+                        let output = output.get_or_insert_with(|| {
+                            let chunk = chunk.take().expect("taken once");
+                            chain.output().erase(chain.apply(chain.input.one(chunk)))
+                        });
+                        output.poll_chunk(cx, Demand { max, ahead: true })
+                    }));
+                    let ns = begun.elapsed().as_nanos() as u64;
+                    if work == Work::Cpu {
+                        told.spent.fetch_add(ns, Ordering::Relaxed);
+                    }
+                    gauge.busy_ns.fetch_add(ns, Ordering::Relaxed);
+                    match polled {
+                        Ok(Poll::Pending) => Poll::Pending,
+                        Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
+                        Err(payload) => Poll::Ready(Err(payload)),
+                    }
+                });
+                match next.await.unwrap_or_else(|payload| {
+                    // Guards catch what pipes do while they run; this is a pipe that panics when applied.
+                    output = Some(Box::new(End));
+                    Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
+                }) {
+                    Some(chunk) => {
+                        let known = weight.load(Ordering::Relaxed);
+                        let each = (chunk.bytes / chunk.len.max(1)).max(1);
+                        weight.store(each.max(known - known / 8), Ordering::Relaxed);
+                        let weight = Weight { items: chunk.len, bytes: chunk.bytes };
+                        put.put(chunk, weight);
+                    }
+                    None => {
+                        if let (Work::Io, Some(started)) = (work, started) {
+                            told.spent.store(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                        }
+                        return told.complete.store(true, Ordering::SeqCst);
+                    }
+                }
+            }
+        };
+        let running = match &line.spawner {
+            Spawner::Pool(pool, io) => {
+                let task = pool.spawn(line.depth, Entered { io: io.clone(), future: morsel });
+                Running::Pool { _task: task }
+            }
+            Spawner::Io(handle) => Running::Io(super::spawn_task(handle, morsel)),
+        };
+        Morsel { slot: Box::new(take), _running: running, fate, items, out: Weight::default(), overtaken: 0 }
+    }
+
+    /// Nanoseconds that an item of it took.
+    pub(super) fn cost(&self) -> f64 {
+        self.fate.spent.load(Ordering::Relaxed) as f64 / self.items.max(1) as f64
+    }
+
+    /// Whether it came to its end. If not, its runtime was shut down under it.
+    pub(super) fn is_complete(&self) -> bool {
+        self.fate.complete.load(Ordering::SeqCst)
+    }
+}
+
+/// Tells the consumer that morsels are through. Waking a thread for each costs more than many a morsel; so it says how
+/// many it can wait for, which is what it needs anyway, and less than what keeps the workers busy.
+#[derive(Default)]
+pub(super) struct Bell {
+    /// Morsels in flight that are through, or have filled their queues. One too few for a moment where the consumer has
+    /// already taken away a morsel that is about to ring.
+    through: AtomicIsize,
+    wanted: AtomicIsize,
+    waker: AtomicWaker,
+}
+
+impl Bell {
+    /// A morsel was taken away.
+    pub(super) fn taken(&self) {
+        self.through.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn ring(&self) {
+        if self.through.fetch_add(1, Ordering::SeqCst) + 1 >= self.wanted.load(Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether so many are through; if not, wakes when they are.
+    pub(super) fn poll(&self, cx: &task::Context<'_>, wanted: usize) -> bool {
+        let wanted = wanted as isize;
+        self.wanted.store(wanted, Ordering::SeqCst);
+        self.waker.register(cx.waker());
+        self.through.load(Ordering::SeqCst) >= wanted
+    }
+}
+
+/// Rings once, when the morsel fills its queue or ends, however it ends.
+struct Ringer(Option<Arc<Bell>>);
+
+impl Ringer {
+    fn ring(&mut self) {
+        if let Some(bell) = self.0.take() {
+            bell.ring();
+        }
+    }
+}
+
+impl Drop for Ringer {
+    fn drop(&mut self) {
+        self.ring();
+    }
+}
+
+/// A future polled inside an async runtime, so that CPU work may use its timers and files.
+#[pin_project::pin_project]
+struct Entered<F> {
+    io: Handle,
+    #[pin]
+    future: F,
+}
+
+impl<F: Future> Future for Entered<F> {
+    type Output = F::Output;
+
+    fn poll(self: std::pin::Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _entered = this.io.enter();
+        this.future.poll(cx)
+    }
+}
+
+/// Nothing more.
+struct End;
+
+impl ErasedChunks for End {
+    fn poll_chunk(&mut self, _: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
+        Poll::Ready(None)
+    }
+}
