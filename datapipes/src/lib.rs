@@ -10,6 +10,7 @@ mod item;
 mod items;
 mod pipe;
 mod rng;
+mod settings;
 mod tensor;
 
 pub mod graph;
@@ -31,9 +32,10 @@ pub use error::{BoxError, Error, ErrorKind, Ok, Result};
 pub use graph::{BuildError, Graph};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
-pub use loader::{Blocking, DataLoader, Epoch, OnError, Order};
+pub use loader::{Blocking, DataLoader, Epoch, OnError};
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use rng::Rng;
+pub use settings::Order;
 pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
 
 /// What derived code calls; no part of the interface.

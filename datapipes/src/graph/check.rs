@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::{Flow, Op};
-use crate::loader::Settings;
+use crate::settings::Settings;
 use crate::{Role, Uneven};
 
 /// Everything that is wrong with a graph and its settings, one line each.

@@ -88,7 +88,7 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     }
 
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems {
-        Box::new(Items::from_chunks(crate::run::Guard::new(typed::<T>(items), context)))
+        Box::new(Items::from_chunks(super::guard::Guard::new(typed::<T>(items), context)))
     }
 
     fn fail(&self, error: Error) -> AnyItems {

@@ -2,6 +2,7 @@
 
 mod erased;
 mod flow;
+mod guard;
 
 pub mod check;
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! Runs a graph epoch after epoch: seeds, order, errors, figures.
 
+mod builder;
 mod epoch;
 mod policy;
-mod settings;
 mod stats;
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use crate::settings::Order;
+pub use builder::Builder;
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
-pub(crate) use settings::Settings;
-pub use settings::{Builder, Order};
 pub use stats::{NodeStats, SegmentStats, Stats};
 
 use crate::plan::Explain;
@@ -73,7 +73,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// How many items an epoch has, if that is known without reading: sources tell, one-in-one-out pipes and
     /// batches keep it known.
     pub fn len_hint(&self) -> Option<u64> {
-        settings::len_hint(&self.engine.flow, self.engine.settings.rank, self.engine.settings.uneven)
+        builder::len_hint(&self.engine.flow, self.engine.settings.rank, self.engine.settings.uneven)
     }
 
     /// The plan as a tree, the consumer first: what runs where, with how many workers, behind which queues, and,

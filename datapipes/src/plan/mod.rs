@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::graph::{Flow, FlowNode, Op};
-use crate::loader::{Order, Settings};
+use crate::settings::{Order, Settings};
 use crate::{Arity, Role, Work};
 
 /// Where each node of a flow runs. Made without running anything, so it can be printed and tested.

@@ -11,13 +11,13 @@ use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 use crate::context::{Counters, Offload, RunInfo};
 use crate::graph::{AnyItems, Flow, Op};
-use crate::loader::Settings;
 use crate::plan::{Place, Plan, Prefetch};
 use crate::rng::mix;
 use crate::run::background::{Background, BackgroundSettings, QueueGauge};
 use crate::run::morsel::{Chain, Link, Spawner};
 use crate::run::pool::Pool;
 use crate::run::segment::{Segment, SegmentGauge, SegmentSettings};
+use crate::settings::Settings;
 use crate::{Context, Error, ErrorKind, Items, Work};
 
 /// What a loader keeps from epoch to epoch.

@@ -4,20 +4,17 @@
 //! - [`segment`]: neighbouring shardable pipes as one piece of work; cuts morsels, puts results in order.
 //! - [`morsel`]: a piece of a segment's input on its way, as a task.
 //! - [`background`]: runs what is above it on a thread of its own, ahead of its consumer.
-//! - [`guard`]: what stands behind every node: counts, names errors, catches panics.
 //! - [`engine`]: wires a flow by its plan.
 
 mod background;
 mod block_on;
 mod engine;
-mod guard;
 mod morsel;
 mod pool;
 mod segment;
 
 pub use block_on::block_on;
 pub(crate) use engine::{Engine, EpochRun, Running};
-pub(crate) use guard::Guard;
 
 use std::future::Future;
 use std::thread::JoinHandle;

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use crate::graph::{AnyChunk, AnyItems, ErasedChunks};
 use crate::items::Demand;
-use crate::loader::Order;
 use crate::run::morsel::{Chain, Line, Morsel, Spawner};
+use crate::settings::Order;
 use crate::{Arity, Error, ErrorKind, Work};
 
 /// Work a morsel should carry, to be worth its hop.

@@ -1,0 +1,71 @@
+//! What a loader can be told: plain data, which the checker, the planner and the executor read.
+
+use std::fmt;
+
+use crate::{Rank, Uneven};
+
+/// In which order items reach the consumer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The order that one thread running the graph inline gives, for any number of workers.
+    #[default]
+    Strict,
+    /// An item may move by at most so many places where it is worked on, so that one slow item stalls nothing; a shuffle
+    /// below moves it on. Parts of the graph that fan out (one archive, many members) keep strict order, since nobody
+    /// could say how far an item moves.
+    Bounded(usize),
+    /// First come, first served.
+    Arrival,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Strict => f.write_str("strict"),
+            Order::Bounded(places) => write!(f, "bounded({places})"),
+            Order::Arrival => f.write_str("arrival"),
+        }
+    }
+}
+
+impl std::str::FromStr for Order {
+    type Err = String;
+
+    /// Reads `strict`, `arrival` or `bounded(16)`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let places = text.strip_prefix("bounded(").and_then(|rest| rest.strip_suffix(')'));
+        match (text, places.map(str::parse)) {
+            ("strict", _) => Ok(Order::Strict),
+            ("arrival", _) => Ok(Order::Arrival),
+            (_, Some(Ok(places))) => Ok(Order::Bounded(places)),
+            _ => Err(format!("`{text}` is no order: strict, bounded(N) or arrival")),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub seed: u64,
+    pub workers: usize,
+    pub order: Order,
+    pub prefetch: Option<usize>,
+    pub in_flight: Option<usize>,
+    pub memory: Option<usize>,
+    pub rank: Rank,
+    pub uneven: Option<Uneven>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            seed: 0,
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            order: Order::Strict,
+            prefetch: None,
+            in_flight: None,
+            memory: None,
+            rank: Rank::default(),
+            uneven: None,
+        }
+    }
+}
