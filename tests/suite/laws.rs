@@ -353,8 +353,8 @@ fn law_9_wrong_graphs_do_not_start() {
         ("zero requests in flight", n(), |b| b.in_flight(0)),
         ("rank 2 of 2: there is no such rank", n().sharding_filter(), |b| b.rank(2, 2).uneven(Uneven::Drop)),
         ("rank 0 of 0: there is no such rank", n().sharding_filter(), |b| b.rank(0, 0).uneven(Uneven::Drop)),
-        ("no sharding filter on the way", n(), |b| b.rank(0, 2).uneven(Uneven::Drop)),
-        ("no sharding filter on the way", Graph::concat([n().sharding_filter(), n()]), |b| {
+        ("range: no `sharding_filter` between", n(), |b| b.rank(0, 2).uneven(Uneven::Drop)),
+        ("range#2: no `sharding_filter` between", Graph::concat([n().sharding_filter(), n()]), |b| {
             b.rank(0, 2).uneven(Uneven::Drop)
         }),
         ("2 ranks, and nothing said", n().sharding_filter(), |b| b.rank(0, 2)),

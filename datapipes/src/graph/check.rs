@@ -111,9 +111,12 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         problems.push(format!("rank {} of {world}: there is no such rank", settings.rank.index));
     } else if world > 1 {
         if root.shards.0 == 0 {
-            problems.push(format!(
-                "no sharding filter on the way from a source: each of the {world} ranks would see all of its data"
-            ));
+            problems.extend(unsharded(flow).into_iter().map(|source| {
+                format!(
+                    "{source}: no `sharding_filter` between it and the consumer: each of the {world} ranks would see all \
+                     of its data"
+                )
+            }));
         }
         if settings.uneven.is_none() {
             problems.push(format!(
@@ -128,6 +131,22 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         problems.push("zero requests in flight".to_owned());
     }
     if problems.is_empty() { Ok(()) } else { Err(BuildError { problems }) }
+}
+
+/// The names of the sources from which an item reaches the consumer past every sharding filter.
+fn unsharded(flow: &Flow) -> Vec<&str> {
+    let mut sources: Vec<Vec<usize>> = Vec::new();
+    for (id, node) in flow.nodes.iter().enumerate() {
+        sources.push(match (&node.node.op, node.hints().facts.role) {
+            (Op::Source(_), _) => vec![id],
+            (_, Role::Shard { .. }) => Vec::new(),
+            _ => node.inputs.iter().flat_map(|&(above, _)| sources[above].iter().copied()).collect(),
+        });
+    }
+    let mut ids = sources.swap_remove(flow.root.0);
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into_iter().map(|id| &*flow.nodes[id].name).collect()
 }
 
 impl Way {

@@ -29,7 +29,7 @@ fn all_mistakes_are_found_at_once() {
 fn ranks_without_a_sharding_filter_would_see_duplicates() {
     let found = problems(DataLoader::builder(Graph::range(0..10)).rank(0, 2));
     assert_eq!(found.len(), 2);
-    assert!(found[0].contains("no sharding filter"), "{found:?}");
+    assert!(found[0].starts_with("range: no `sharding_filter` between"), "{found:?}");
     assert!(found[1].contains("call `uneven`"), "{found:?}");
     let few = Graph::range(0..10).shuffle(5).sharding_filter();
     let found = problems(DataLoader::builder(few).rank(0, 16).uneven(Uneven::Drop));
