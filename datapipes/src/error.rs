@@ -10,6 +10,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// `Ok` of this library's [`Result`], for closures with `?` in them whose error type nothing else says.
 ///
+/// In such a closure `?` takes this library's errors and those of [`std::io`]; any other goes through
+/// [`Error::user`]. Where errors of several types meet, say [`BoxError`] instead, which takes them all and loses
+/// nothing: one of this library's comes out as it was.
+///
+/// Name it in full, and do not import this crate by `*`: the name would hide the `Ok` of the prelude.
+///
 /// ```
 /// use datapipes::Graph;
 /// let graph = Graph::range(0..3).try_map(|n| {
@@ -17,6 +23,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///     datapipes::Ok(n + text.len() as u64)
 /// });
 /// assert_eq!(graph.collect().unwrap(), [1, 2, 3]);
+///
+/// let graph = Graph::from_vec(vec!["7"]).try_map(|text| {
+///     let number: u64 = text.parse()?;
+///     let utf8 = std::str::from_utf8(text.as_bytes())?;
+///     Ok::<_, datapipes::BoxError>(number + utf8.len() as u64)
+/// });
+/// assert_eq!(graph.collect().unwrap(), [8]);
 /// ```
 ///
 /// # Errors
@@ -27,6 +40,8 @@ pub fn Ok<T>(value: T) -> Result<T> {
 }
 
 /// Any error of a user's own.
+///
+/// A plain `Box<dyn Error>` will not do where a closure runs on other threads: it is not `Send`.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// What went wrong with one item, or with the graph: the node, the item and the cause.
@@ -35,8 +50,9 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 /// a hostile file name cannot forge log lines. The causes are also reachable through
 /// [`source`](std::error::Error::source).
 ///
-/// The executor fills in the node and, where a step fails for one item, that item's [`Origin`]; a pipe has to
-/// set them only when it knows better.
+/// The executor fills in the node. The item's [`Origin`] is filled in by the steps that take a closure, such as
+/// [`try_map`](crate::Graph::try_map); a pipe or a source of your own names it itself, by [`of`](Error::of) or
+/// [`Context::fail`](crate::Context::fail).
 pub struct Error(Box<Inner>);
 
 struct Inner {

@@ -156,7 +156,8 @@ impl<T: Send + 'static> Items<T> {
 
     /// Applies `f` to every item, in its place; `None` leaves the item out. Errors pass by.
     ///
-    /// This is what most one-in-one-out pipes are made of. A panic of `f` becomes an error that names the item.
+    /// This is what most one-in-one-out pipes are made of. A panic of `f` becomes an error that names the item; an
+    /// error that `f` returns names it only if `f` does, by [`Error::of`] or [`Context::fail`].
     /// An epoch that was dropped ends between two calls of `f`.
     pub fn each<U, F>(self, cx: &Context, f: F) -> Items<U>
     where

@@ -135,6 +135,9 @@ impl<T: Send + 'static> Graph<T> {
 
     /// Applies a function that may fail to every item. Where it runs: as [`map`](Graph::map).
     ///
+    /// A closure with `?` in it must say its error type at the end: [`datapipes::Ok(value)`](crate::Ok) where only
+    /// errors of this library pass, `Ok::<_, BoxError>(value)` where any do.
+    ///
     /// # Errors
     /// An error of the function takes the item's place, with the names of node and item added; the loader's
     /// [`OnError`](crate::OnError) decides what follows.
