@@ -48,7 +48,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 ///
 /// `Display` prints one line, `node: item: what: cause: deeper cause`, with control characters escaped, so that
 /// a hostile file name cannot forge log lines. The causes are also reachable through
-/// [`source`](std::error::Error::source).
+/// [`source`](std::error::Error::source). `{:?}` prints the same line, `{:#?}` the fields.
 ///
 /// The executor fills in the node. The item's [`Origin`] is filled in by the steps that take a closure, such as
 /// [`try_map`](crate::Graph::try_map); a pipe or a source of your own names it itself, by [`of`](Error::of) or
@@ -252,8 +252,12 @@ pub(crate) fn escape(text: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
+/// As it is displayed, since that is what `main` and `unwrap` print; the fields by `{:#?}`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
         f.debug_struct("Error")
             .field("kind", &self.0.kind)
             .field("node", &self.0.node)
@@ -287,6 +291,13 @@ mod tests {
         let error =
             Error::new(ErrorKind::Corrupt, "bad header").with_source(cause).at(&"untar".into()).of(&item);
         assert_eq!(error.to_string(), "untar: a\\tb.tar: corrupt: bad header: disk\\non fire");
+    }
+
+    #[test]
+    fn what_main_prints_is_for_people() {
+        let error = Error::new(ErrorKind::Corrupt, "bad header").at(&"untar".into());
+        assert_eq!(format!("{error:?}"), "untar: corrupt: bad header");
+        assert!(format!("{error:#?}").contains("kind: Corrupt"));
     }
 
     #[test]

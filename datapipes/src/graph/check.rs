@@ -8,7 +8,7 @@ use crate::settings::Settings;
 use crate::{Role, Uneven};
 
 /// Everything that is wrong with a graph and its settings, one line each.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct BuildError {
     problems: Vec<String>,
 }
@@ -25,6 +25,16 @@ impl fmt::Display for BuildError {
         let count = self.problems.len();
         write!(f, "the graph cannot run, for {count} reason{}", if count == 1 { "" } else { "s" })?;
         self.problems.iter().try_for_each(|problem| write!(f, "\n  {}", crate::error::escape(problem)))
+    }
+}
+
+/// As it is displayed, since that is what `main` and `unwrap` print; the fields by `{:#?}`.
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return f.debug_struct("BuildError").field("problems", &self.problems).finish();
+        }
+        fmt::Display::fmt(self, f)
     }
 }
 

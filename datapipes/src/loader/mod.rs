@@ -105,7 +105,7 @@ impl<T: Send + 'static> Graph<T> {
         let loader = DataLoader::builder(self)
             .workers(0)
             .build()
-            .map_err(|e| crate::Error::new(crate::ErrorKind::Config, e.to_string()))?;
+            .map_err(|e| crate::Error::new(crate::ErrorKind::Config, e.problems().join("; ")))?;
         loader.epoch(0).blocking().collect()
     }
 }
