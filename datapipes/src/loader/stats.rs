@@ -41,7 +41,7 @@ pub struct NodeStats {
     pub items: u64,
     /// Items that it left out on purpose: filtered, dropped with a last batch, of another rank.
     pub dropped: u64,
-    /// Errors that left it, its own and those from above.
+    /// Errors that left it, its own and those from above: one error counts in each node that it passes.
     pub errors: u64,
     /// Time spent in it, summed over threads; estimated from a sample where calls are quick.
     pub busy: Duration,
@@ -305,7 +305,7 @@ impl fmt::Display for Stats {
             )?;
         }
         match &self.queue {
-            None => writeln!(f, "queue: none; making an item costs less than a queue would")?,
+            None => writeln!(f, "queue: none; the graph runs on the consumer's thread")?,
             Some(q) => writeln!(
                 f,
                 "queue: {:.1} of {} ready; producer waited {:.3} s for room",
