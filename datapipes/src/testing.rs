@@ -1,5 +1,8 @@
 //! The conformance kit: checks the contract for any pipe, a third party's too; awkward inputs; leak gauges.
 //!
+//! It needs the feature `testing`, best among the `[dev-dependencies]`:
+//! `datapipes = { …, features = ["testing"] }`.
+//!
 //! ```
 //! use datapipes::pipes::{Batch, Map};
 //! datapipes::testing::check_pipe(&Map::new(|n: u64| n * 2), (0..20).collect());
@@ -36,6 +39,8 @@ pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 /// - *Panics arrive*: a panic of the input is not swallowed.
 /// - *Shardable*, if it says so: cut at any point, the outputs of the pieces are the output of the whole.
 /// - *Arity*, as it says.
+///
+/// It raises a panic of its own on the way, which the panic hook prints also where all is well; it says so.
 ///
 /// # Panics
 /// If one of them does not hold; the message says which.
@@ -121,7 +126,7 @@ where
     }
 }
 
-const MARK: &str = "a marked error";
+const MARK: &str = "made on purpose by check_pipe, to see whether the pipe passes it on";
 
 /// Runs a stream to its end on this thread.
 pub fn collect<T: Send + 'static>(items: Items<T>) -> Outcome<T> {
