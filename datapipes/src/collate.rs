@@ -19,6 +19,10 @@ use crate::{Element, Error, Mismatch, Result, Tensor};
 /// | maps with the same keys | map of batches |
 /// | `Option`s, all of them `Some` or all `None` | `Option` of a batch |
 ///
+/// `usize` and `isize` are not among the numbers, since their width is not the same everywhere: make them `i64` or
+/// `u32`. A `Vec` of `Vec`s is a [`Tensor::from_vec`] with a shape; lists of different lengths need
+/// [`padded_batch`](crate::Graph::padded_batch).
+///
 /// With the feature `derive`, `#[derive(Collate)]` does it for a struct: `Sample { image, label }` becomes
 /// `SampleBatch { image, label }`.
 ///

@@ -1,4 +1,39 @@
-//! Composable, deterministic, resumable data loading as a typed dataflow graph.
+//! Composable, deterministic data loading as a typed dataflow graph.
+//!
+//! A [`Graph`] *describes* where samples come from and what happens to them. A [`DataLoader`] checks it, plans where
+//! each part runs, and runs it on all cores, epoch after epoch; a [`for` loop](Epoch::blocking) or an [async
+//! stream](Epoch) takes the batches.
+//!
+//! ```
+//! use datapipes::{DataLoader, Graph};
+//!
+//! let graph = Graph::range(0..1000)                // a source
+//!     .shuffle(1000)                               // seeded, reproducible
+//!     .map_random(|n, rng| n * 10 + rng.below(10)) // augmentation: the generator belongs to the sample
+//!     .batch(64)
+//!     .collate();                                  // one tensor a batch
+//!
+//! let loader = DataLoader::builder(graph).seed(42).build()?;
+//! for epoch in 0..3 {
+//!     for batch in loader.epoch(epoch).blocking() {
+//!         assert!(batch?.shape()[0] <= 64);
+//!     }
+//! }
+//! println!("{}", loader.explain());                // the plan, as a tree
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - All built-in steps are methods of [`Graph`]; their types, with the rarer settings, are in [`pipes`].
+//! - Workers, order, ranks, memory, error policy: [`loader::Builder`] and [`OnError`].
+//! - Figures and the bottleneck: [`DataLoader::stats`] and [`DataLoader::explain`].
+//! - What a sample must be to become part of a batch: [`Collate`]; what a batch is: [`Tensor`].
+//! - A step of your own: [`Graph::map`] and its siblings for a closure, [`Graph::through`] for a function from stream
+//!   to stream, [`Pipe`] where the executor should spread it over workers; [`Source`] for data from elsewhere.
+//! - Files, archives and WebDataset samples are in the crate `datapipes-io`, pictures in `datapipes-image`.
+//!
+//! # Features
+//! - `derive`: `#[derive(Collate)]` for structs.
+//! - `testing`: the conformance kit for pipes, `datapipes::testing`.
 
 #![warn(missing_docs)]
 

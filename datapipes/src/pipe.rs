@@ -22,6 +22,44 @@ use crate::{Context, Item, Items, Result};
 /// - **arity**: how many items come out for one that goes in.
 ///
 /// A function from stream to stream is a pipe too: see [`Graph::through`](crate::Graph::through).
+///
+/// # Examples
+/// ```
+/// use datapipes::{Arity, Context, Error, ErrorKind, Facts, Graph, Items, Pipe};
+///
+/// /// Multiplies; what is not a number is an error.
+/// #[derive(Clone, Debug)]
+/// struct Scale(f32);
+///
+/// impl Pipe<f32> for Scale {
+///     type Out = f32;
+///     fn apply(&self, input: Items<f32>, cx: &Context) -> Items<f32> {
+///         let by = self.0;
+///         input.each(cx, move |item| {
+///             Some(match item.is_nan() {
+///                 true => Err(Error::new(ErrorKind::Corrupt, "not a number").of(item.origin())),
+///                 false => Ok(item.map(|value| value * by)),
+///             })
+///         })
+///     }
+///     fn is_shardable(&self) -> bool {
+///         true // one item at a time, and no state: the executor may spread it over workers
+///     }
+///     fn arity(&self) -> Arity {
+///         Arity::One
+///     }
+///     fn facts(&self) -> Facts {
+///         let problem = (self.0 == 0.0).then_some("a factor of zero");
+///         Facts::any_order().with_settings(self.0).with_problem(problem)
+///     }
+/// }
+///
+/// let graph = Graph::from_vec(vec![1.0, f32::NAN]).pipe(Scale(2.0));
+/// assert_eq!(graph.collect().unwrap_err().to_string(), "scale: 0:1: corrupt: not a number");
+/// assert!(Graph::from_vec(vec![1.0]).pipe(Scale(0.0)).collect().is_err());
+/// ```
+/// In a test, `datapipes::testing::check_pipe(&Scale(2.0), vec![1.0, 2.0])` checks that it keeps the contract (feature
+/// `testing`).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a pipe over `{In}`",
     note = "a pipe implements `Pipe<{In}>`, or is any `Fn(Items<{In}>) -> impl Stream<Item = Result<Item<Out>>>`"
@@ -188,6 +226,36 @@ impl Facts {
 }
 
 /// Makes items out of nothing: a list of files, a range, a table.
+///
+/// Most need no type: [`Graph::from_iter_with`](crate::Graph::from_iter_with) and
+/// [`from_stream_with`](crate::Graph::from_stream_with) take a closure.
+///
+/// # Examples
+/// ```
+/// use datapipes::{Context, Error, Graph, Item, Items, Source};
+///
+/// struct Lines(Vec<String>);
+///
+/// impl Source for Lines {
+///     type Out = f32;
+///     fn open(&self, cx: &Context) -> Items<f32> {
+///         let (cx, lines) = (cx.clone(), self.0.clone());
+///         Items::from_results((0..).zip(lines).map(move |(index, line)| {
+///             let origin = cx.origin(index);
+///             let number = line.parse().map_err(|error: std::num::ParseFloatError| Error::user(error).of(&origin))?;
+///             Ok(Item::new(number, origin))
+///         }))
+///     }
+///     fn len_hint(&self) -> Option<u64> {
+///         Some(self.0.len() as u64)
+///     }
+/// }
+///
+/// let lines = |lines: [&str; 2]| Graph::source(Lines(lines.map(String::from).to_vec()));
+/// assert_eq!(lines(["1", "2.5"]).collect()?, [1.0, 2.5]);
+/// assert_eq!(lines(["1", "x"]).collect().unwrap_err().to_string(), "lines: 0:1: invalid float literal");
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub trait Source: Send + Sync + 'static {
     /// What comes out.
     type Out: Send + 'static;

@@ -25,6 +25,25 @@ const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
 ///
 /// As a stream it uses the caller's tokio runtime for I/O if that has several threads, else a small one of the
 /// loader's.
+///
+/// # Examples
+/// `next` and the like come from `futures::StreamExt` or `tokio_stream::StreamExt`:
+/// ```
+/// use datapipes::{DataLoader, Graph};
+/// use futures::StreamExt;
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), datapipes::BoxError> {
+/// let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build()?;
+/// let mut epoch = loader.epoch(0);
+/// let mut sizes = Vec::new();
+/// while let Some(batch) = epoch.next().await {
+///     sizes.push(batch?.len());
+/// }
+/// assert_eq!(sizes, [4, 4, 2]);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "an epoch does nothing until it is polled"]
 pub struct Epoch<T> {
     engine: Arc<Engine>,
@@ -83,7 +102,7 @@ impl<T: Send + 'static> Epoch<T> {
         self.number
     }
 
-    /// Figures of this epoch so far; `None` before the first poll and after the end. See also
+    /// Figures of this epoch so far; `None` before the first poll and after the end. For an epoch that has ended, ask
     /// [`DataLoader::stats`](super::DataLoader::stats).
     pub fn stats(&self) -> Option<Stats> {
         match &self.state {

@@ -42,8 +42,8 @@ impl<T: Send + 'static> Graph<T> {
     /// Leaves out the first `items` items, which are made and counted as dropped. Errors pass and do not count, so
     /// `take(n)` and `skip(n)` are the two parts of one stream.
     ///
-    /// Runs in one place and holds nothing. To go on where an epoch stopped, resume it instead: that makes no
-    /// item twice.
+    /// Runs in one place and holds nothing. Used to go on where an epoch stopped, it makes all items before that place
+    /// again.
     ///
     /// # Examples
     /// ```
