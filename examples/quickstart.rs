@@ -10,6 +10,7 @@
 mod support;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use datapipes::{BoxError, DataLoader, OnError, Order};
@@ -20,13 +21,23 @@ use support::{bar_style, images, shards};
 const USAGE: &str = "quickstart [PATH] [--epochs N] [--batch N] [--workers N] [--order strict|bounded(N)|arrival] \
                      [--size PIXELS] [--seed N] [--images N] [--skip N]";
 
-fn main() -> Result<(), BoxError> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), BoxError> {
     let known = ["epochs", "batch", "workers", "order", "size", "seed", "images", "skip"];
     let args = Args::parse(&[], &known, USAGE);
     let (batch, size) = (args.get("batch").unwrap_or(64), args.get("size").unwrap_or(224));
     let path = match args.words.first() {
         Some(path) => PathBuf::from(path),
-        None => shards::quickstart_shards(args.get("images").unwrap_or(4000))?,
+        None => shards::quickstart_shards(args.get("images").unwrap_or(4000).max(1))?,
     };
 
     // Describe: what happens to an item, and nothing about threads.
@@ -37,7 +48,7 @@ fn main() -> Result<(), BoxError> {
     let graph = images::training_batches(encoded, size, batch);
 
     // Check and plan. Nothing has been read yet.
-    let policy = OnError::skip(args.get("skip").unwrap_or(0));
+    let policy = args.get("skip").map_or_else(OnError::fail, OnError::skip);
     let mut builder =
         DataLoader::builder(graph).seed(args.get("seed").unwrap_or(42)).on_error(policy.clone());
     if let Some(workers) = args.get("workers") {

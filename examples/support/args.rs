@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// What was given.
+/// What was given; one word at most.
 #[derive(Debug, Default)]
 pub struct Args {
     pub words: Vec<String>,
@@ -16,6 +16,10 @@ impl Args {
         let mut args = Args::default();
         let mut given = std::env::args().skip(1);
         while let Some(arg) = given.next() {
+            if ["-h", "--help"].contains(&&*arg) {
+                println!("{usage}");
+                std::process::exit(0);
+            }
             let (key, value) = match (arg.strip_prefix("--"), arg.split_once('=')) {
                 (Some(key), None) if flags.contains(&key) => (key.to_owned(), String::new()),
                 (Some(key), None) if known.contains(&key) => match given.next() {
@@ -26,6 +30,7 @@ impl Args {
                 (_, Some((key, value))) if known.contains(&key.trim_start_matches('-')) => {
                     (key.trim_start_matches('-').to_owned(), value.to_owned())
                 }
+                (None, _) if arg.starts_with('-') => refuse(&format!("there is no option {arg}"), usage),
                 (None, _) => {
                     args.words.push(arg);
                     continue;
@@ -33,6 +38,9 @@ impl Args {
                 (Some(key), Some(_)) => refuse(&format!("there is no option --{key}"), usage),
             };
             args.options.insert(key, value);
+        }
+        if let Some(second) = args.words.get(1) {
+            refuse(&format!("one word too many: {second}"), usage);
         }
         args
     }
@@ -47,7 +55,7 @@ impl Args {
         let text = self.options.get(key)?;
         match text.parse() {
             Ok(value) => Some(value),
-            Err(error) => refuse(&format!("--{key} {text}: {error}"), ""),
+            Err(error) => refuse(&format!("--{key} {text}: {error}"), "--help lists the options"),
         }
     }
 }

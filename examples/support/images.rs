@@ -75,10 +75,13 @@ fn augment(image: &Image, size: u32, rng: &mut Rng) -> Result<Tensor> {
 
 /// Whether there are tar shards at or below a path, or else images; an error if neither.
 pub fn has_shards(path: &Path) -> Result<bool, BoxError> {
+    if let Err(error) = std::fs::metadata(path) {
+        return Err(format!("{}: {error}", path.display()).into());
+    }
     let found = |pattern| list_files(path, pattern).take(1).collect().is_ok_and(|files| !files.is_empty());
     if found("**/*.{tar,tar.gz,tgz}") {
         Ok(true)
-    } else if found("**/*.{jpg,jpeg,png,JPG,JPEG,PNG}") {
+    } else if path.is_dir() && found("**/*.{jpg,jpeg,png,JPG,JPEG,PNG}") {
         Ok(false)
     } else {
         Err(format!("{}: neither tar shards nor images", path.display()).into())
