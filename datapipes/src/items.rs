@@ -156,9 +156,8 @@ impl<T: Send + 'static> Items<T> {
 
     /// Applies `f` to every item, in its place; `None` leaves the item out. Errors pass by.
     ///
-    /// This is what most one-in-one-out pipes are made of. A panic of `f` becomes an error that names the item; an
-    /// error that `f` returns names it only if `f` does, by [`Error::of`] or [`Context::fail`].
-    /// An epoch that was dropped ends between two calls of `f`.
+    /// This is what most one-in-one-out pipes are made of. An error that `f` returns
+    /// names the item, and a panic of `f` becomes such an error. An epoch that was dropped ends between two calls of `f`.
     pub fn each<U, F>(self, cx: &Context, f: F) -> Items<U>
     where
         U: Send + 'static,
@@ -385,7 +384,7 @@ where
                         Ok(item) => {
                             current.clone_from(item.origin());
                             if let Some(item) = (self.f)(item) {
-                                out.push(item);
+                                out.push(item.map_err(|error| error.of(&current)));
                             }
                         }
                     }

@@ -88,7 +88,8 @@ pub trait Pipe<In>: Send + Sync + 'static {
         false
     }
 
-    /// Whether it should run in a process of its own, because it may crash, leak or is not thread-safe.
+    /// Whether it should run in a process of its own, because it may crash, leak or is not thread-safe. There are no
+    /// such processes yet: the plan says so, and it runs on threads.
     fn is_separate_process(&self) -> bool {
         false
     }

@@ -22,7 +22,7 @@ pub(crate) fn hash_name(name: &str) -> u64 {
 /// A random stream: ChaCha with 8 rounds (Bernstein 2008), keyed by what it is for.
 ///
 /// [`Context::rng`](crate::Context::rng) makes one for an item, so that an item is treated alike with one worker
-/// or 64, before and after a resume. The draws are this library's own code with pinned results.
+/// or 64. The draws are this library's own code with pinned results.
 #[derive(Debug)]
 pub struct Rng(ChaCha8Rng);
 

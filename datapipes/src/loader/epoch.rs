@@ -52,6 +52,8 @@ pub struct Epoch<T> {
     latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
     blocking: bool,
     state: State<T>,
+    /// For figures; outlives the state.
+    run: Option<Arc<EpochRun>>,
     failed: u64,
     produce_ns: f64,
     delivered: u64,
@@ -78,6 +80,7 @@ impl<T: Send + 'static> Epoch<T> {
             latest,
             blocking: false,
             state,
+            run: None,
             failed: 0,
             produce_ns: 0.0,
             delivered: 0,
@@ -102,13 +105,9 @@ impl<T: Send + 'static> Epoch<T> {
         self.number
     }
 
-    /// Figures of this epoch so far; `None` before the first poll and after the end. For an epoch that has ended, ask
-    /// [`DataLoader::stats`](super::DataLoader::stats).
+    /// Figures of this epoch so far, also after its end; `None` before the first poll.
     pub fn stats(&self) -> Option<Stats> {
-        match &self.state {
-            State::Running(running) => Some(Stats::of(&running.run)),
-            _ => None,
-        }
+        self.run.as_deref().map(Stats::of)
     }
 
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
@@ -120,6 +119,7 @@ impl<T: Send + 'static> Epoch<T> {
                     Ok(running) => {
                         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) =
                             Some(running.run.clone());
+                        self.run = Some(running.run.clone());
                         self.state = State::Running(running);
                         continue;
                     }

@@ -160,7 +160,7 @@ impl<T: Send + 'static> Graph<T> {
     /// Applies a function with randomness to every item: augmentation. Where it runs: as [`map`](Graph::map).
     ///
     /// The [`Rng`] is keyed by (seed, epoch, node, item), so the same item gets the same numbers on any worker, in
-    /// any order, before and after a resume; and other numbers in another epoch.
+    /// any order; and other numbers in another epoch.
     ///
     /// # Examples
     /// ```

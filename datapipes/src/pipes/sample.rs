@@ -116,8 +116,8 @@ impl<T: Send + 'static> Graph<T> {
 
     /// Keeps each item with this probability, whatever becomes of the others.
     ///
-    /// The draw belongs to the item and the epoch, so it is the same on any worker, in any order and after a
-    /// resume. Runs on the CPU workers; order is kept, nothing is held. What is left out is counted as dropped.
+    /// The draw belongs to the item and the epoch, so it is the same on any worker and in any order. Runs on the CPU
+    /// workers; order is kept, nothing is held. What is left out is counted as dropped.
     ///
     /// # Examples
     /// ```
