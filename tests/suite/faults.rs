@@ -650,3 +650,32 @@ fn row_50_the_same_value_twice_is_two_items() {
         assert_eq!(items.iter().filter(|item| item.0 == "a").count(), 3);
     }
 }
+
+/// A cycle cannot be written down, and stages whose types do not fit do not compile.
+#[test]
+fn row_35_two_consumers_of_one_edge_are_refused_by_name() {
+    let numbers = Graph::range(0..3).named("numbers");
+    let error = DataLoader::builder(numbers.clone().zip(numbers)).build().unwrap_err();
+    assert!(error.problems()[0].starts_with("numbers: feeds 2 nodes; use `fork`"), "{error}");
+}
+
+/// Polled by one task and then awaited by another, item for item: the latest waker is the one that counts.
+#[test]
+fn row_43_a_waker_that_moves_between_tasks_loses_no_wake() {
+    for workers in WORKERS {
+        let mut epoch = loader(Graph::range(0..200).map(spin).concurrency(4).batch(3), workers).epoch(0);
+        let mut all = Vec::new();
+        loop {
+            let mut nobody = std::task::Context::from_waker(std::task::Waker::noop());
+            let next = match epoch.poll_next_unpin(&mut nobody) {
+                std::task::Poll::Ready(next) => next,
+                std::task::Poll::Pending => futures::executor::block_on(epoch.next()),
+            };
+            match next {
+                Some(batch) => all.extend(batch.unwrap()),
+                None => break,
+            }
+        }
+        assert_eq!(all, Vec::from_iter(0..200));
+    }
+}

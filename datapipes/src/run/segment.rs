@@ -60,8 +60,6 @@ pub(crate) struct SegmentGauge {
     pub occupancy_polls: AtomicU64,
     pub window: AtomicU64,
     pub inline: AtomicBool,
-    /// Nanoseconds an item, last measured.
-    pub cost_ns: AtomicU64,
 }
 
 pub(crate) struct Segment {
@@ -277,7 +275,6 @@ impl Segment {
     fn learn_cost(&mut self, cost: f64) {
         self.cost_ns = if self.probes == 0 { cost } else { self.cost_ns * 0.8 + cost * 0.2 };
         self.probes = self.probes.saturating_add(1);
-        self.gauge.cost_ns.store(self.cost_ns as u64, Ordering::Relaxed);
     }
 
     /// The next chunk of the morsels in flight, in the order asked for.
