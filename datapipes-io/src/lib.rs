@@ -21,6 +21,7 @@
 
 pub mod formats;
 pub mod stores;
+pub mod tables;
 
 mod file;
 mod graph;

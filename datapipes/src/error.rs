@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::Origin;
 
@@ -61,6 +62,8 @@ struct Inner {
     item: Option<Origin>,
     message: String,
     source: Option<BoxError>,
+    passing: bool,
+    retry_after: Option<Duration>,
 }
 
 /// What a caller can do about an [`Error`].
@@ -73,6 +76,12 @@ pub enum ErrorKind {
     Denied,
     /// The operating system or the network failed in another way.
     Io,
+    /// A service does not answer now, or not in time: it is overloaded, unreachable, or too slow.
+    Unavailable,
+    /// The data became another while it was read, or since it was listed.
+    Changed,
+    /// A service answered what its protocol does not allow: another range than was asked for, a wrong length.
+    Protocol,
     /// The data ends before it should.
     Truncated,
     /// The data is there but is not what its format allows.
@@ -106,6 +115,9 @@ impl fmt::Display for ErrorKind {
             ErrorKind::NotFound => "not found",
             ErrorKind::Denied => "permission denied",
             ErrorKind::Io => "I/O error",
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Changed => "changed",
+            ErrorKind::Protocol => "against the protocol",
             ErrorKind::Truncated => "truncated",
             ErrorKind::Corrupt => "corrupt",
             ErrorKind::Unsupported => "unsupported",
@@ -121,7 +133,15 @@ impl fmt::Display for ErrorKind {
 impl Error {
     /// An error of a kind, with the facts in words (lower case, no full stop).
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Error(Box::new(Inner { kind, node: None, item: None, message: message.into(), source: None }))
+        Error(Box::new(Inner {
+            kind,
+            node: None,
+            item: None,
+            message: message.into(),
+            source: None,
+            passing: false,
+            retry_after: None,
+        }))
     }
 
     /// Wraps an error of a user's own, [`ErrorKind::User`].
@@ -172,6 +192,37 @@ impl Error {
     /// Adds the cause.
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.0.source = Some(source.into());
+        self
+    }
+
+    /// Says that the same attempt may succeed later: an overloaded service, a connection that was cut. What is not
+    /// said to be passing is final.
+    pub fn passing(mut self) -> Self {
+        self.0.passing = true;
+        self
+    }
+
+    /// Says that it is [passing](Error::passing), and how long the service asked to be left alone.
+    pub fn retry_after(mut self, pause: Duration) -> Self {
+        self.0.retry_after = Some(pause);
+        self.passing()
+    }
+
+    /// Whether the same attempt may succeed later, as far as the one who reported it can tell.
+    pub fn is_passing(&self) -> bool {
+        self.0.passing
+    }
+
+    /// How long the service asked to be left alone, if it did.
+    pub fn pause(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// Puts words before what is said already, as `{context}: `: which object of which store.
+    pub fn within(mut self, context: impl fmt::Display) -> Self {
+        let said = std::mem::take(&mut self.0.message);
+        let colon = if said.is_empty() { "" } else { ": " };
+        self.0.message = format!("{context}{colon}{said}");
         self
     }
 
@@ -264,6 +315,8 @@ impl fmt::Debug for Error {
             .field("item", &self.0.item)
             .field("message", &self.0.message)
             .field("source", &self.0.source)
+            .field("passing", &self.0.passing)
+            .field("retry_after", &self.0.retry_after)
             .finish()
     }
 }

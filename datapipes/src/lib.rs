@@ -49,6 +49,7 @@ mod settings;
 mod tensor;
 
 pub mod graph;
+pub mod index;
 pub mod loader;
 pub mod pipes;
 pub mod plan;
@@ -72,6 +73,9 @@ pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Ups
 pub use rng::Rng;
 pub use settings::Order;
 pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
+
+/// Makes an implementation of [`MapPipe`](index::MapPipe), [`Lookup`](index::Lookup) or a store from `async fn`s.
+pub use async_trait::async_trait;
 
 /// What derived code calls; no part of the interface.
 #[doc(hidden)]

@@ -1,0 +1,92 @@
+//! Objects in memory: for tests, and as the shortest example of a store.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::{Body, Get, Meta, Object, Store};
+
+/// Objects in memory. Clones share them.
+///
+/// # Examples
+/// ```
+/// use datapipes_io::stores::{Memory, Store};
+/// # futures::executor::block_on(async {
+/// let store = Memory::from_iter([("a/1.txt", "one"), ("a/2.txt", "two")]);
+/// assert_eq!(store.read("a/2.txt").await?, "two");
+/// # datapipes::Ok(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Arc<RwLock<BTreeMap<String, (u64, Bytes)>>>);
+
+impl Memory {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Memory::default()
+    }
+
+    /// Puts an object under a key, in place of what was there.
+    pub fn put(&self, key: impl Into<String>, data: impl Into<Bytes>) {
+        let mut objects = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let object = objects.entry(key.into()).or_default();
+        *object = (object.0 + 1, data.into());
+    }
+
+    /// Takes an object away.
+    pub fn remove(&self, key: &str) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    fn meta(key: &str, (version, data): &(u64, Bytes)) -> Meta {
+        Meta { key: key.to_owned(), size: Some(data.len() as u64), version: Some(version.to_string()) }
+    }
+}
+
+impl<K: Into<String>, D: Into<Bytes>> FromIterator<(K, D)> for Memory {
+    fn from_iter<I: IntoIterator<Item = (K, D)>>(objects: I) -> Self {
+        let store = Memory::new();
+        objects.into_iter().for_each(|(key, data)| store.put(key, data));
+        store
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    fn url(&self) -> &str {
+        "memory:///"
+    }
+
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        let url = self.url_of(key);
+        let objects = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(object) = objects.get(key) else {
+            return Err(Error::new(ErrorKind::NotFound, url));
+        };
+        let (meta, data) = (Memory::meta(key, object), &object.1);
+        if get.version.is_some() && get.version != meta.version {
+            return Err(Error::new(ErrorKind::Changed, url));
+        }
+        let size = data.len() as u64;
+        let range = get.range.map_or(0..size, |range| range.start..range.end.min(size));
+        if range.start > range.end {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                format!("{url}: it has {size} bytes, none at {}", range.start),
+            ));
+        }
+        let body = Body::once(data.slice(range.start as usize..range.end as usize));
+        Ok(Object { meta, range, body, url })
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        let objects = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let from = objects.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
+        let found: Vec<_> = from.map(|(key, object)| Ok(Memory::meta(key, object))).collect();
+        futures::stream::iter(found).boxed()
+    }
+}

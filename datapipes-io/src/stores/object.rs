@@ -1,0 +1,212 @@
+//! What stores answer: an object, what is known of it, and its body.
+
+use std::fmt;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{self, Poll};
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+
+/// What to read of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Get {
+    /// Which bytes; all if `None`. An end of `u64::MAX` is the end of the object.
+    pub range: Option<Range<u64>>,
+    /// Only if the object still is this version ([`Meta::version`]); else the error is `Changed`.
+    pub version: Option<String>,
+}
+
+impl Get {
+    /// A range of bytes.
+    pub fn range(range: Range<u64>) -> Self {
+        Get { range: Some(range), version: None }
+    }
+
+    /// Only of this version.
+    pub fn of_version(self, version: impl Into<Option<String>>) -> Self {
+        Get { version: version.into(), ..self }
+    }
+}
+
+/// What is known of an object without its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Its key.
+    pub key: String,
+    /// How many bytes it has, where that is known.
+    pub size: Option<u64>,
+    /// What tells this content from an earlier or later one under the same key, where the store has such a thing: an
+    /// ETag, a time of change. Strong: equal versions are equal bytes.
+    pub version: Option<String>,
+}
+
+impl Meta {
+    /// Of an object of which nothing else is known.
+    pub fn new(key: impl Into<String>) -> Self {
+        Meta { key: key.into(), size: None, version: None }
+    }
+}
+
+/// An object that was opened: what is known of it, and its body or a range of that.
+#[derive(Debug)]
+pub struct Object {
+    /// What is known of the whole object.
+    pub meta: Meta,
+    /// Which bytes of it the body holds. Its end is `u64::MAX` where the length was not announced.
+    pub range: Range<u64>,
+    /// The bytes.
+    pub body: Body,
+    /// The URL, for messages.
+    pub url: String,
+}
+
+impl Object {
+    /// The whole of an object, from memory.
+    pub fn whole(url: String, meta: Meta, data: Bytes) -> Self {
+        let range = 0..data.len() as u64;
+        Object { meta, range, body: Body::once(data), url }
+    }
+
+    /// How many bytes the body has, where that was announced.
+    pub fn len(&self) -> Option<u64> {
+        (self.range.end != u64::MAX).then(|| self.range.end.saturating_sub(self.range.start))
+    }
+
+    /// Whether the body is known to be empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// Reads the body to its end, into one piece of memory.
+    ///
+    /// # Errors
+    /// Those of the body. `Truncated` (passing) if it ends before the length that was announced, `Protocol` if it goes
+    /// on behind it.
+    pub async fn bytes(self) -> Result<Bytes> {
+        let want = self.len();
+        let url = self.url;
+        let cut = |got: u64, want: u64| {
+            Error::new(ErrorKind::Truncated, format!("{url}: {got} of {want} bytes")).passing()
+        };
+        let long = |want: u64| {
+            Error::new(ErrorKind::Protocol, format!("{url}: more than the {want} bytes announced"))
+        };
+        match self.body.0 {
+            Inner::Once(data) => match want {
+                Some(want) if (data.len() as u64) < want => Err(cut(data.len() as u64, want)),
+                Some(want) if data.len() as u64 > want => Err(long(want)),
+                _ => Ok(data),
+            },
+            Inner::Stream(mut stream) => {
+                let Some(first) = stream.next().await.transpose()? else {
+                    return match want {
+                        Some(want) if want > 0 => Err(cut(0, want)),
+                        _ => Ok(Bytes::new()),
+                    };
+                };
+                // What a stranger announces is believed step by step.
+                let space = want.unwrap_or(0).min(BELIEVED).max(first.len() as u64) as usize;
+                let mut data = Vec::new();
+                let mut whole = Some(first);
+                while let Some(next) = stream.next().await.transpose()? {
+                    if let Some(first) = whole.take() {
+                        data.reserve_exact(space);
+                        data.extend_from_slice(&first);
+                    }
+                    if want.is_some_and(|want| (data.len() + next.len()) as u64 > want) {
+                        return Err(long(want.unwrap_or(0)));
+                    }
+                    data.extend_from_slice(&next);
+                }
+                let data = whole.unwrap_or_else(|| Bytes::from(data));
+                match want {
+                    Some(want) if (data.len() as u64) < want => Err(cut(data.len() as u64, want)),
+                    Some(want) if data.len() as u64 > want => Err(long(want)),
+                    _ => Ok(data),
+                }
+            }
+        }
+    }
+}
+
+/// Memory that is set aside for a body by its announced length alone.
+const BELIEVED: u64 = 64 << 20;
+
+/// The bytes of an object: at once, or as they arrive. Dropping it ends the transfer.
+pub struct Body(Inner);
+
+enum Inner {
+    Once(Bytes),
+    Stream(BoxStream<'static, Result<Bytes>>),
+}
+
+impl Body {
+    /// Bytes that are here already.
+    pub fn once(data: Bytes) -> Self {
+        Body(Inner::Once(data))
+    }
+
+    /// Bytes as they arrive. An error ends it.
+    pub fn stream(stream: impl Stream<Item = Result<Bytes>> + Send + 'static) -> Self {
+        Body(Inner::Stream(stream.boxed()))
+    }
+}
+
+impl Stream for Body {
+    type Item = Result<Bytes>;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        match &mut self.0 {
+            Inner::Once(data) if data.is_empty() => Poll::Ready(None),
+            Inner::Once(data) => Poll::Ready(Some(Ok(std::mem::take(data)))),
+            Inner::Stream(stream) => stream.poll_next_unpin(cx),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Inner::Once(data) => write!(f, "Body({} bytes)", data.len()),
+            Inner::Stream(_) => f.write_str("Body(..)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(pieces: &[&'static str], announced: u64) -> Object {
+        let pieces: Vec<_> = pieces.iter().map(|piece| Ok(Bytes::from(*piece))).collect();
+        Object {
+            meta: Meta::new("k"),
+            range: 0..announced,
+            body: Body::stream(futures::stream::iter(pieces)),
+            url: "mem://k".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_has_exactly_the_length_announced() {
+        assert_eq!(object(&["ab", "c"], 3).bytes().await.unwrap(), "abc");
+        assert_eq!(object(&["ab", "c"], u64::MAX).bytes().await.unwrap(), "abc");
+        assert_eq!(object(&[], 0).bytes().await.unwrap(), "");
+        for (pieces, announced) in [(&["ab"][..], 3), (&[], 1), (&["a", "b"], 3)] {
+            let error = object(pieces, announced).bytes().await.unwrap_err();
+            assert!(error.kind() == ErrorKind::Truncated && error.is_passing(), "{error}");
+        }
+        for pieces in [&["abcd"][..], &["ab", "cd"]] {
+            let error = object(pieces, 3).bytes().await.unwrap_err();
+            assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_absurd_length_takes_no_memory() {
+        let error = object(&["ab", "cd"], 1 << 60).bytes().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Truncated);
+    }
+}
