@@ -4,6 +4,7 @@ mod faults;
 mod figures;
 mod graphs;
 mod kit;
+mod in_flight;
 mod laws;
 mod review;
 mod structure;

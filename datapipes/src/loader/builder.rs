@@ -58,8 +58,10 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// How many pieces of an I/O segment are in flight at once, at most. By default up to 64, growing from 1 and
-    /// limited by the bytes that their results hold; a number given here is used from the start.
+    /// How many pieces of an I/O segment are in flight at once. By default as many as the first output needs (the items of
+    /// a batch, up to 512), growing by one for every four that arrive while that brings more through, up to 2048, and
+    /// limited by the bytes that their results hold; what one epoch has found the next begins with. A number given
+    /// here is used from the start, and is exact.
     pub fn in_flight(mut self, pieces: usize) -> Self {
         self.settings.in_flight = Some(pieces);
         self

@@ -44,6 +44,8 @@ pub(crate) struct SegmentPlan {
     pub work: Work,
     pub workers: usize,
     pub in_flight: usize,
+    /// Requests in flight at the start of an I/O segment: what the first output needs.
+    pub start: usize,
     /// Whether the user fixed the number in flight.
     pub fixed: bool,
     pub bytes: usize,
@@ -58,8 +60,10 @@ pub(crate) struct SegmentPlan {
 /// Morsels in flight for each CPU worker: as many as one slow item may take the time of, so that strict order
 /// does not idle the others.
 const PER_WORKER: usize = 32;
-/// Requests in flight for I/O, where nothing else is said.
-const IO_IN_FLIGHT: usize = 64;
+/// Requests in flight for I/O at most, where nothing else is said; how many there are is found while it runs.
+const IO_IN_FLIGHT: usize = 2048;
+/// Requests in flight at the start of I/O, at most.
+const IO_START: usize = 512;
 /// Items kept ready for the consumer, where nothing else is said.
 const PREFETCH: usize = 4;
 /// Bytes that may wait on all edges together, where no budget is given.
@@ -88,6 +92,7 @@ impl Plan {
             depths[id] = above.max().unwrap_or(0);
             plan.place(flow, settings, id, node, depths[id]);
         }
+        plan.set_starts(flow);
         plan.set_orders(flow, settings);
         plan.share_out(settings);
         plan
@@ -137,12 +142,35 @@ impl Plan {
                 Work::Cpu => workers * PER_WORKER,
                 Work::Io => IO_IN_FLIGHT,
             }),
+            start: 1,
             bytes: 0,
             order: settings.order,
             arity: hints.arity,
             children: hints.facts.children,
             depth,
         });
+    }
+
+    /// Works out how many items the first output of the graph needs of each I/O segment: those are asked for at once.
+    fn set_starts(&mut self, flow: &Flow) {
+        let mut needed = vec![1usize; flow.nodes.len()];
+        for (id, node) in flow.nodes.iter().enumerate().rev() {
+            let facts = &node.hints().facts;
+            let each = match (node.hints().arity, facts.role) {
+                (_, Role::Shuffle | Role::ShuffleWithinRank) => needed[id].saturating_add(facts.buffered),
+                (Arity::One | Arity::AtMostOne, _) => needed[id],
+                // A batch needs all of its items; where one item becomes many, one may do.
+                (Arity::Any, _) if facts.buffered > 0 => needed[id].saturating_mul(facts.buffered),
+                (Arity::Any, _) => 1,
+            };
+            for &(above, _) in &node.inputs {
+                needed[above] = needed[above].max(each);
+            }
+        }
+        for segment in self.segments.iter_mut().filter(|segment| segment.work == Work::Io) {
+            let above = flow.nodes[segment.nodes[0]].inputs[0].0;
+            segment.start = needed[above].min(IO_START).min(segment.in_flight);
+        }
     }
 
     /// Keeps strict order above whatever depends on it.
@@ -250,10 +278,15 @@ impl Explain<'_> {
                             "  [segment {letter}: CPU, {} workers, up to {} morsels in flight, {} order]",
                             segment.workers, segment.in_flight, segment.order
                         )?,
+                        Work::Io if segment.fixed => write!(
+                            f,
+                            "  [segment {letter}: I/O, {} in flight, {} order]",
+                            segment.in_flight, segment.order
+                        )?,
                         Work::Io => write!(
                             f,
-                            "  [segment {letter}: I/O, up to {} in flight, {} order]",
-                            segment.in_flight, segment.order
+                            "  [segment {letter}: I/O, {} in flight and up to {} as it pays, {} order]",
+                            segment.start, segment.in_flight, segment.order
                         )?,
                     }
                 } else {

@@ -16,7 +16,7 @@ use crate::rng::mix;
 use crate::run::background::{Background, BackgroundSettings, QueueGauge};
 use crate::run::morsel::{Chain, Link, Spawner};
 use crate::run::pool::Pool;
-use crate::run::segment::{Segment, SegmentGauge, SegmentSettings};
+use crate::run::segment::{Learned, Segment, SegmentGauge, SegmentSettings};
 use crate::settings::Settings;
 use crate::{Context, Error, ErrorKind, Items, Work};
 
@@ -25,13 +25,16 @@ pub(crate) struct Engine {
     pub flow: Flow,
     pub plan: Plan,
     pub settings: Settings,
+    /// For each segment, what one epoch leaves to the next.
+    learned: Vec<Arc<Learned>>,
     pool: OnceLock<Arc<Pool>>,
     runtime: Mutex<Option<Runtime>>,
 }
 
 impl Engine {
     pub(crate) fn new(flow: Flow, plan: Plan, settings: Settings) -> Self {
-        Engine { flow, plan, settings, pool: OnceLock::new(), runtime: Mutex::new(None) }
+        let learned = plan.segments.iter().map(|_| Arc::default()).collect();
+        Engine { flow, plan, settings, learned, pool: OnceLock::new(), runtime: Mutex::new(None) }
     }
 
     fn pool(&self) -> Arc<Pool> {
@@ -182,6 +185,7 @@ impl EpochRun {
             work: plan.work,
             order: plan.order,
             in_flight: plan.in_flight,
+            start: plan.start,
             workers: plan.workers,
             bytes: plan.bytes,
             depth: plan.depth,
@@ -193,7 +197,8 @@ impl EpochRun {
             Work::Io => Spawner::Io(self.io.clone()),
         };
         let edge = &flow.nodes[*plan.nodes.last().expect("a segment has a node")].node.edge;
-        edge.restore(Box::new(Segment::new(chain, input, settings, spawner, self.segments[number].clone())))
+        let (gauge, learned) = (self.segments[number].clone(), self.engine.learned[number].clone());
+        edge.restore(Box::new(Segment::new(chain, input, settings, spawner, gauge, learned)))
     }
 
     fn inline(self: &Arc<Self>, id: usize, port: usize, round: u64) -> AnyItems {

@@ -12,6 +12,7 @@ mod engine;
 mod morsel;
 mod pool;
 mod segment;
+mod window;
 
 pub use block_on::block_on;
 pub(crate) use engine::{Engine, EpochRun, Running};

@@ -219,6 +219,11 @@ impl Bell {
         self.through.fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// Morsels in flight that are through, or have filled their queues.
+    pub(super) fn through(&self) -> usize {
+        self.through.load(Ordering::SeqCst).max(0) as usize
+    }
+
     fn ring(&self) {
         if self.through.fetch_add(1, Ordering::SeqCst) + 1 >= self.wanted.load(Ordering::SeqCst) {
             self.waker.wake();

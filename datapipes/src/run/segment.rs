@@ -5,15 +5,17 @@
 //! places of it, or as it comes. A morsel's output flows through a queue of its own, so an archive of any size
 //! passes a bounded window; a morsel whose queue is full gives its worker back until there is room.
 //!
-//! How much is in flight grows from a few morsels ("for every four consumed, five requested") up to the plan's
-//! number, and stays below a number of bytes by the size of what has come out so far.
+//! How much is in flight is the business of a [`Window`]: it grows from what the first output needs, five for every four
+//! that came through, and for I/O only as long as that pays. It stays below a number of bytes by the size of what has
+//! come out so far. A piece that is through and waits for an earlier one does not count, up to a bound, so that one
+//! slow connection does not idle the others. What was learned is kept for the next epoch.
 //!
 //! A hop to a worker and back costs some microseconds. So the size of a morsel follows the cost of an item, and a
 //! chain that is cheaper than its hop even in large morsels runs inline: its input goes through a [`Tap`], which can
 //! be shut when items become expensive later, and reopened. All that is measured in here, at the edge.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 use crate::graph::{AnyChunk, AnyItems, ErasedChunks};
 use crate::items::Demand;
 use crate::run::morsel::{Chain, Line, Morsel, Spawner};
+use crate::run::window::Window;
 use crate::settings::Order;
 use crate::{Arity, Error, ErrorKind, Work};
 
@@ -32,12 +35,17 @@ const MAX_MORSEL: usize = 1024;
 const INLINE_NS: u64 = 150;
 /// Chunks looked at before a decision.
 const PROBES: u32 = 4;
+/// So many windows of pieces may be held while they wait for an earlier one that is slow.
+const REORDER: usize = 4;
+
 /// What the executor gives a segment to run with.
 pub(crate) struct SegmentSettings {
     pub work: Work,
     pub order: Order,
     /// Morsels in flight, at most.
     pub in_flight: usize,
+    /// Morsels in flight at the start: what the first output needs.
+    pub start: usize,
     pub workers: usize,
     /// Bytes that what came out may hold back, at most.
     pub bytes: usize,
@@ -46,6 +54,14 @@ pub(crate) struct SegmentSettings {
     pub arity: Arity,
     /// Whether the planner fixed the number in flight, so that nothing is run inline.
     pub fixed: bool,
+}
+
+/// What a segment leaves to the next epoch.
+#[derive(Debug, Default)]
+pub(crate) struct Learned {
+    window: AtomicUsize,
+    /// Bytes an item that went in keeps alive once it is through.
+    weight: AtomicUsize,
 }
 
 /// What is measured at a segment.
@@ -71,7 +87,13 @@ pub(crate) struct Segment {
     flight: VecDeque<Morsel>,
     flight_items: usize,
     /// Morsels allowed in flight now.
-    window: usize,
+    window: Window,
+    begun: Instant,
+    /// Whether the consumer found nothing ready when it last looked.
+    wanted: bool,
+    /// How many pieces were through when it last did so.
+    wanted_at: usize,
+    learned: Arc<Learned>,
     delivered: usize,
     /// Bytes an item that went in keeps alive once it is through, on average.
     bytes_per_item: f64,
@@ -136,6 +158,7 @@ impl Segment {
         settings: SegmentSettings,
         spawner: Spawner,
         gauge: Arc<SegmentGauge>,
+        learned: Arc<Learned>,
     ) -> Self {
         let input = Input {
             chunks: chain.input.erase(input),
@@ -146,10 +169,12 @@ impl Segment {
             limit: usize::MAX,
         };
         let window = match settings.work {
-            _ if settings.fixed => settings.in_flight,
-            Work::Cpu => settings.in_flight.min(4 * settings.workers),
-            // The first is waited for; a second beside it would delay it.
-            Work::Io => 1,
+            _ if settings.fixed => Window::fixed(settings.in_flight),
+            Work::Cpu => Window::growing(4 * settings.workers, settings.in_flight),
+            Work::Io => {
+                let start = settings.start.max(learned.window.load(Ordering::Relaxed));
+                Window::following(start, settings.in_flight)
+            }
         };
         let line = Line {
             chain: Arc::new(chain),
@@ -170,8 +195,12 @@ impl Segment {
             flight: VecDeque::new(),
             flight_items: 0,
             window,
+            begun: Instant::now(),
+            wanted: true,
+            wanted_at: 0,
             delivered: 0,
-            bytes_per_item: 0.0,
+            bytes_per_item: learned.weight.load(Ordering::Relaxed) as f64,
+            learned,
             cost_ns: 0.0,
             probes: 0,
             idle_since: None,
@@ -210,7 +239,15 @@ impl Segment {
         if self.flight.is_empty() {
             return true;
         }
-        if self.flight.len() >= self.window {
+        let window = self.window.size();
+        let most = match self.settings.work {
+            Work::Io if self.wanted && !self.settings.fixed => {
+                // What is through and cannot be handed on yet makes room for others.
+                (window + self.line.bell.through()).min(window * REORDER)
+            }
+            _ => window,
+        };
+        if self.flight.len() >= most {
             return false;
         }
         if self.settings.work == Work::Io && self.flight_items >= self.settings.in_flight {
@@ -256,14 +293,16 @@ impl Segment {
         self.flight_items -= morsel.items;
         self.line.bell.taken();
         self.delivered += 1;
-        let grows = self.delivered.is_multiple_of(4) || self.window == 1;
-        if !self.settings.fixed && grows && self.window < self.settings.in_flight {
-            self.window += 1;
-        }
+        let now = self.begun.elapsed().as_nanos() as u64;
+        // What was waited for often comes with the rest of its round trip.
+        let waited = self.delivered - self.wanted_at <= self.window.size();
+        self.window.through(morsel.cost() * morsel.items as f64, now, waited);
         let items = morsel.items.max(1) as f64;
         let bytes = morsel.out.bytes as f64 / items;
         self.bytes_per_item =
             if self.delivered == 1 { bytes } else { self.bytes_per_item * 0.9 + bytes * 0.1 };
+        self.learned.window.store(self.window.size(), Ordering::Relaxed);
+        self.learned.weight.store(self.bytes_per_item as usize, Ordering::Relaxed);
         self.learn_cost(morsel.cost());
         if morsel.is_complete() {
             return None;
@@ -344,13 +383,22 @@ impl Segment {
             let cheap = self.cheap();
             let idle = if cheap { Idle::Starved } else { self.fill(cx, demand.ahead) };
             let asked_ahead = !cheap && !self.flight.is_empty();
-            let taken = match self.take(&mut task::Context::from_waker(Waker::noop())) {
+            let taken = self.take(&mut task::Context::from_waker(Waker::noop()));
+            if taken.is_pending() && !cheap {
+                self.wanted_at = self.delivered;
+                if !std::mem::replace(&mut self.wanted, true) {
+                    self.fill(cx, true);
+                }
+            }
+            let taken = match taken {
                 Poll::Pending => {
                     // Several may be waited for at once, if that is what is needed anyway. What fans out may give
                     // all that is needed long before it is through.
-                    let wanted = match self.settings.arity {
-                        Arity::Any => 1,
-                        _ => (demand.max / self.morsel()).min(self.flight.len() / 2),
+                    let wanted = match (self.settings.arity, self.settings.work) {
+                        (Arity::Any, _) => 1,
+                        // A link must not run dry meanwhile.
+                        (_, Work::Io) => (demand.max / self.morsel()).min(self.flight.len() / 8),
+                        (_, Work::Cpu) => (demand.max / self.morsel()).min(self.flight.len() / 2),
                     };
                     if self.line.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
                         self.take(cx)
@@ -373,6 +421,7 @@ impl Segment {
                 Poll::Ready(None) if asked_ahead && !demand.ahead => continue,
                 Poll::Ready(None) => break Poll::Pending,
                 Poll::Ready(Some(chunk)) => {
+                    self.wanted = false;
                     if !cheap {
                         self.fill(cx, true);
                     }
@@ -389,8 +438,8 @@ impl Segment {
         };
         self.gauge.occupancy_sum.fetch_add(self.flight.len() as u64, Ordering::Relaxed);
         self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
-        self.gauge.window.store(self.window as u64, Ordering::Relaxed);
-        if taken.is_ready() && self.flight.len() >= self.window {
+        self.gauge.window.store(self.window.size() as u64, Ordering::Relaxed);
+        if taken.is_ready() && self.flight.len() >= self.window.size() {
             self.idle_since = Some((Instant::now(), Idle::Full));
         }
         taken

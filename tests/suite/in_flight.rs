@@ -1,0 +1,136 @@
+//! How many requests are in flight: what the first batch needs at once, then five for every four that came through.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use datapipes::{DataLoader, Error, ErrorKind, Graph, Order};
+use tokio::sync::watch;
+
+/// Requests that have begun and ended, to be waited for.
+#[derive(Clone)]
+struct Desk(Arc<watch::Sender<(usize, usize)>>);
+
+impl Desk {
+    fn new() -> Self {
+        Desk(Arc::new(watch::Sender::new((0, 0))))
+    }
+
+    fn begin(&self) {
+        self.0.send_modify(|(begun, _)| *begun += 1);
+    }
+
+    fn end(&self) {
+        self.0.send_modify(|(_, ended)| *ended += 1);
+    }
+
+    /// Waits until so many have begun and ended; an error if they never do.
+    async fn until(&self, begun: usize, ended: usize) -> Result<(), Error> {
+        let mut seen = self.0.subscribe();
+        let waited = tokio::time::timeout(
+            Duration::from_secs(20),
+            seen.wait_for(|seen| seen.0 >= begun && seen.1 >= ended),
+        );
+        match waited.await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let what = format!("{begun} begun and {ended} ended wanted, {:?} seen", *self.0.borrow());
+                Err(Error::new(ErrorKind::Limit, what))
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_batch_asks_for_all_its_items_at_once() {
+    let desk = Desk::new();
+    let asked = desk.clone();
+    let graph = Graph::range(0..128).map_async(move |n| {
+        let desk = asked.clone();
+        async move {
+            desk.begin();
+            // None is answered before all of the batch have been asked for.
+            desk.until(32, 0).await?;
+            datapipes::Ok(n)
+        }
+    });
+    // Steps of the CPU between do not hide what the batch needs.
+    let batches = graph.map(|n| n).filter(|_| true).batch(32);
+    let loader = DataLoader::builder(batches).workers(2).build().unwrap();
+    let seen: Vec<_> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+    assert_eq!(seen.concat(), (0..128).collect::<Vec<_>>());
+}
+
+#[test]
+fn one_slow_answer_does_not_idle_the_others() {
+    for order in [Order::Strict, Order::Bounded(64), Order::Arrival] {
+        let desk = Desk::new();
+        let asked = desk.clone();
+        let graph = Graph::range(0..64).map_async(move |n| {
+            let desk = asked.clone();
+            async move {
+                if n == 0 {
+                    // Three more would be in flight if what is through held its place.
+                    desk.until(0, 12).await?;
+                }
+                desk.end();
+                datapipes::Ok(n)
+            }
+        });
+        let loader = DataLoader::builder(graph.batch(4)).workers(2).order(order).build().unwrap();
+        let mut seen = loader.epoch(0).blocking().collect::<Result<Vec<_>, _>>().unwrap().concat();
+        if order != Order::Strict {
+            seen.sort_unstable();
+        }
+        assert_eq!(seen, (0..64).collect::<Vec<_>>(), "{order}");
+    }
+}
+
+#[test]
+fn five_are_asked_for_where_four_came_through() {
+    const BATCH: usize = 16;
+    let desk = Desk::new();
+    let worst = Arc::new(AtomicUsize::new(0));
+    let (asked, most) = (desk.clone(), worst.clone());
+    let graph = Graph::range(0..2000).map_async(move |n| {
+        let (desk, most) = (asked.clone(), most.clone());
+        async move {
+            desk.begin();
+            let (begun, ended) = *desk.0.borrow();
+            // At the start as many as a batch needs; then five for four. What has ended may not be delivered yet.
+            let allowed = BATCH + ended + ended / 4 + 2;
+            most.fetch_max(begun.saturating_sub(allowed), SeqCst);
+            tokio::task::yield_now().await;
+            desk.end();
+            datapipes::Ok(n)
+        }
+    });
+    let loader = DataLoader::builder(graph.batch(BATCH)).workers(2).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 2000 / BATCH);
+    assert_eq!(worst.load(SeqCst), 0, "requests too many at once");
+}
+
+#[test]
+fn an_epoch_begins_with_what_the_last_one_found() {
+    let desk = Desk::new();
+    let wanted = Arc::new(AtomicUsize::new(0));
+    let (asked, at_once) = (desk.clone(), wanted.clone());
+    let graph = Graph::range(0..400).map_async(move |n| {
+        let (desk, at_once) = (asked.clone(), at_once.clone());
+        async move {
+            desk.begin();
+            match at_once.load(SeqCst) {
+                0 => tokio::task::yield_now().await,
+                wanted => desk.until(wanted, 0).await?,
+            }
+            datapipes::Ok(n)
+        }
+    });
+    let loader = DataLoader::builder(graph.batch(4)).workers(2).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 100);
+    let found = loader.stats().unwrap().segments[0].window as usize;
+    assert!(found > 8, "{found}");
+    // Now none is answered before as many as that have been asked for.
+    wanted.store(400 + found, SeqCst);
+    loader.epoch(1).blocking().try_for_each(|batch| batch.map(drop)).unwrap();
+}
