@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+
+use crate::stores::Store;
 
 /// A file that was listed, or is known by name, and has not been read.
 ///
@@ -13,20 +16,32 @@ use bytes::Bytes;
 /// use datapipes_io::FileRef;
 /// assert_eq!(FileRef::new("train/a.tar").name(), "train/a.tar");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct FileRef {
-    /// Where it is: below the root it was listed under, absolute if that was.
+    /// Where it is: below the root it was listed under, absolute if that was. For an object of a
+    /// [`store`](FileRef::store) its key.
     pub path: PathBuf,
     /// How many bytes it has, where that was known without asking.
     pub size: Option<u64>,
     /// Where the name begins in the path.
     name_at: usize,
+    store: Option<Arc<dyn Store>>,
 }
 
 impl FileRef {
     /// A file by its path; the whole path is its name.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        FileRef { path: path.into(), size: None, name_at: 0 }
+        FileRef { path: path.into(), size: None, name_at: 0, store: None }
+    }
+
+    /// An object of a store by its key, which is its name.
+    pub fn stored(store: Arc<dyn Store>, key: impl Into<String>, size: Option<u64>) -> Self {
+        FileRef { path: key.into().into(), size, name_at: 0, store: Some(store) }
+    }
+
+    /// The store it is in; `None` for a file of this machine.
+    pub fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.store.as_ref()
     }
 
     /// `relative` below `root`; an empty `relative` is the root itself, and called by its last part.
@@ -36,7 +51,7 @@ impl FileRef {
             len => (root.join(relative), len),
         };
         let name_at = path.as_os_str().len() - name;
-        FileRef { path, size: None, name_at }
+        FileRef { path, size: None, name_at, store: None }
     }
 
     /// Its name: the path relative to the root it was listed under.
@@ -46,6 +61,33 @@ impl FileRef {
     pub fn name(&self) -> Cow<'_, str> {
         let bytes = self.path.as_os_str().as_encoded_bytes();
         readable(bytes.get(self.name_at..).unwrap_or(bytes))
+    }
+
+    /// What tells it from others: its store, and its path there.
+    fn identity(&self) -> (Option<&str>, &Path) {
+        (self.store.as_ref().map(|store| store.url()), &self.path)
+    }
+}
+
+impl fmt::Debug for FileRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (store, path) = self.identity();
+        write!(f, "FileRef({:?})", Path::new(store.unwrap_or("")).join(path))
+    }
+}
+
+/// Files are equal if they are the same object of the same store.
+impl PartialEq for FileRef {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for FileRef {}
+
+impl Hash for FileRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity().hash(state);
     }
 }
 

@@ -1,8 +1,65 @@
 //! The methods that add this crate's pipes to a graph.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use datapipes::Graph;
 
+use crate::stores::{ListStore, Store};
 use crate::{File, FileRef, Gunzip, LoadFiles, Sample, Samples, Untar};
+
+/// What every store can begin.
+pub trait StoreGraph: Store + Sized {
+    /// The objects whose keys match `pattern`, in the order in which the store lists them.
+    ///
+    /// Patterns are those of [`list_files`](crate::list_files()). The listing streams: pages are asked for as they are
+    /// needed, and only below what the pattern begins with.
+    ///
+    /// # Errors
+    /// A pattern that cannot be read is found when the loader is built. `NotFound` if nothing matches, and what the
+    /// store says.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::prelude::*;
+    /// use datapipes_io::stores::Memory;
+    /// let store = Memory::from_iter([("train/1.txt", "one"), ("train/2.txt", "two"), ("notes", "")]);
+    /// let texts = store.list_files("train/*.txt").load_files().map(|file| file.data);
+    /// assert_eq!(texts.collect()?, ["one", "two"]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn list_files(self, pattern: &str) -> Graph<FileRef>;
+
+    /// The objects under some keys, in that order, without asking the store for a list.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::prelude::*;
+    /// use datapipes_io::stores::Memory;
+    /// let store = Memory::from_iter([("1", "one"), ("2", "two")]);
+    /// let texts = store.files(["2", "1"]).load_files().map(|file| file.data);
+    /// assert_eq!(texts.collect()?, ["two", "one"]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn files<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Graph<FileRef>;
+}
+
+impl<S: Store> StoreGraph for S {
+    fn list_files(self, pattern: &str) -> Graph<FileRef> {
+        match self.folder() {
+            Some(folder) => crate::list_files(folder, pattern),
+            None => Graph::source(ListStore::new(Arc::new(self), pattern)),
+        }
+    }
+    fn files<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Graph<FileRef> {
+        let store: Arc<dyn Store> = Arc::new(self);
+        let file = |key: K| match store.folder() {
+            Some(folder) => FileRef::below(folder, Path::new(&key.into())),
+            None => FileRef::stored(store.clone(), key, None),
+        };
+        Graph::from_vec(keys.into_iter().map(file).collect::<Vec<_>>()).named("files")
+    }
+}
 
 /// What can follow a list of files.
 pub trait FileRefGraph: Sized {

@@ -28,10 +28,10 @@ mod graph;
 
 pub use file::{File, FileRef};
 pub use formats::{Gunzip, Sample, Samples, Untar};
-pub use graph::{FileGraph, FileRefGraph};
+pub use graph::{FileGraph, FileRefGraph, StoreGraph};
 pub use stores::local::{ListFiles, LoadFiles, list_files};
 
 /// The methods that this crate adds to a [`Graph`](datapipes::Graph).
 pub mod prelude {
-    pub use crate::{FileGraph, FileRefGraph};
+    pub use crate::{FileGraph, FileRefGraph, StoreGraph};
 }

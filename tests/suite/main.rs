@@ -3,8 +3,8 @@
 mod faults;
 mod figures;
 mod graphs;
-mod kit;
 mod in_flight;
+mod kit;
 mod laws;
 mod review;
 mod structure;

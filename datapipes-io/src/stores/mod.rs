@@ -3,14 +3,18 @@
 //! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as wrappers
 //! that are stores themselves.
 
+mod list;
 pub mod local;
 mod memory;
 mod object;
+mod pattern;
 
+pub use list::ListStore;
 pub use memory::Memory;
 pub use object::{Body, Get, Meta, Object};
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -63,6 +67,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     async fn read(&self, key: &str) -> Result<Bytes> {
         self.get(key, Get::default()).await?.bytes().await
     }
+
+    /// The folder whose files the objects are, where they are nothing else: then graphs list and read them directly.
+    /// A wrapper has none, or it would be passed by.
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
 }
 
 /// What is shared is a store too.
@@ -85,5 +95,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     async fn read(&self, key: &str) -> Result<Bytes> {
         (**self).read(key).await
+    }
+    fn folder(&self) -> Option<&Path> {
+        (**self).folder()
     }
 }

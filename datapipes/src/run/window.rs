@@ -50,9 +50,17 @@ enum Phase {
     /// Full, for so many rounds more.
     Holding(u32),
     /// Growing to `until`, to be compared with the rate at size `from`.
-    Trying { from: usize, until: usize, rate: f64 },
+    Trying {
+        from: usize,
+        until: usize,
+        rate: f64,
+    },
     /// Measuring the trial: a round to settle, then one that counts.
-    Judging { from: usize, rate: f64, settled: bool },
+    Judging {
+        from: usize,
+        rate: f64,
+        settled: bool,
+    },
 }
 
 /// As many pieces as are in flight at once: about a round trip.
@@ -76,8 +84,7 @@ impl Window {
 
     /// From `start` up to `most`, as long as it pays.
     pub(crate) fn following(start: usize, most: usize) -> Self {
-        let rule =
-            Rule { best: f64::INFINITY, phase: Phase::Growing, round: Round::default(), hold: HOLD };
+        let rule = Rule { best: f64::INFINITY, phase: Phase::Growing, round: Round::default(), hold: HOLD };
         Window { rule: Some(rule), ..Window::growing(start, most) }
     }
 

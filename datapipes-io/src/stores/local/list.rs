@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use datapipes::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, Source};
 
-use super::pattern::Pattern;
 use super::{failed, retried};
 use crate::FileRef;
+use crate::stores::pattern::Pattern;
 
 /// The files below `root` that match `pattern`, sorted by the bytes of their relative paths.
 ///

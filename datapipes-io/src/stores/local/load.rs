@@ -1,4 +1,4 @@
-//! Reads files whole.
+//! Reads files whole, of this machine or of a store.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Item, Items, Pipe, Result, Work};
+use futures::StreamExt;
+use futures::stream::FuturesOrdered;
 
 use super::buffers::Buffers;
 use super::{failed, is_interrupted, retried};
@@ -21,6 +23,8 @@ use crate::{File, FileRef};
 ///   graph lives.
 /// - A file whose length or time of change is another after reading is `Corrupt`: it may be a mix. One that is
 ///   replaced by renaming another over it is read as it was when it was opened.
+/// - An object of a [store](FileRef::store) is read by that store, as many at once as pays; one whose size is not what
+///   was listed is `Changed`. What follows is about files of this machine.
 /// - Symbolic links are followed. What is not a regular file is refused without waiting for it. A file that says that
 ///   it is empty is read nevertheless, since those of `/proc` say so.
 /// - A failing device or a stale network handle is tried once more; too many open files are waited for, 10 seconds.
@@ -55,6 +59,18 @@ impl Pipe<FileRef> for LoadFiles {
         Items::generate(async move |out| {
             // Files that are asked for together share one hop to a blocking thread.
             while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
+                let is_local =
+                    |item: &Result<Item<FileRef>>| item.as_ref().is_ok_and(|f| f.store().is_none());
+                let files: Vec<_> = files.into_iter().collect();
+                if !files.iter().all(is_local) {
+                    // Each of them is waited for; together they take as long as one.
+                    let mut files: FuturesOrdered<_> =
+                        files.into_iter().map(|item| load_any(item, buffers.clone(), cx.clone())).collect();
+                    while let Some(file) = files.next().await {
+                        out.emit(file).await;
+                    }
+                    continue;
+                }
                 let (buffers, context) = (buffers.clone(), cx.clone());
                 let read = cx.blocking(move || {
                     let load = |item: Item<FileRef>| item.try_map(|file| load(&file, &buffers, &context));
@@ -94,6 +110,27 @@ const TOGETHER: usize = 32;
 const POOLED: u64 = 256 << 10;
 /// After so many bytes, a dropped epoch is noticed.
 const STEP: usize = 8 << 20;
+
+/// A file, wherever it is.
+async fn load_any(item: Result<Item<FileRef>>, buffers: Arc<Buffers>, cx: Context) -> Result<Item<File>> {
+    let item = item?;
+    let Some(store) = item.store().cloned() else {
+        let context = cx.clone();
+        return cx.blocking(move || item.try_map(|file| load(&file, &buffers, &context))).await?;
+    };
+    let name = item.name().into_owned();
+    let outcome = match store.read(&name).await {
+        Ok(data) => match item.size {
+            Some(listed) if listed != data.len() as u64 => {
+                let what = format!("{}: listed with {listed} bytes, has {}", store.url_of(&name), data.len());
+                Err(Error::new(ErrorKind::Changed, what))
+            }
+            _ => Ok(File::new(name, data)),
+        },
+        Err(error) => Err(error),
+    };
+    item.try_map(|_| outcome)
+}
 
 fn load(file: &FileRef, buffers: &Arc<Buffers>, cx: &Context) -> Result<File> {
     match retried(cx, || read(file, buffers, cx)) {

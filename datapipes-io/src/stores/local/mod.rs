@@ -3,7 +3,6 @@
 mod buffers;
 mod list;
 mod load;
-mod pattern;
 
 pub use list::{ListFiles, list_files};
 pub use load::LoadFiles;

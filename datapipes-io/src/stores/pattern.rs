@@ -54,6 +54,15 @@ impl Pattern {
         Ok(Pattern { whole, start, name, folders, deep })
     }
 
+    /// What every key that matches begins with.
+    pub(super) fn prefix(&self) -> String {
+        let mut prefix = self.start.to_string_lossy().into_owned();
+        if !prefix.is_empty() {
+            prefix.push('/');
+        }
+        prefix + self.name.as_deref().unwrap_or("")
+    }
+
     /// Whether a path relative to the root matches.
     pub(super) fn accepts(&self, path: &Path) -> bool {
         self.whole.is_match(path)

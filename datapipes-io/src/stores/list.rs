@@ -1,0 +1,124 @@
+//! Lists the objects of a store that match a pattern.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use datapipes::{Context, Error, ErrorKind, Facts, Item, Items, Result, Source};
+use futures::StreamExt;
+
+use super::Store;
+use super::pattern::Pattern;
+use crate::FileRef;
+
+/// Lists the objects of a store that match a pattern; see [`StoreGraph::list_files`](crate::StoreGraph::list_files).
+#[derive(Clone)]
+pub struct ListStore {
+    store: Arc<dyn Store>,
+    text: String,
+    pattern: Result<Arc<Pattern>, String>,
+    allow_empty: bool,
+}
+
+impl ListStore {
+    /// The objects of `store` whose keys match `pattern`.
+    pub fn new(store: Arc<dyn Store>, pattern: &str) -> Self {
+        let parsed = Pattern::parse(pattern).map(Arc::new);
+        ListStore { store, text: pattern.to_owned(), pattern: parsed, allow_empty: false }
+    }
+
+    /// Lets it be no error if nothing matches.
+    pub fn allow_empty(self) -> Self {
+        ListStore { allow_empty: true, ..self }
+    }
+}
+
+impl fmt::Debug for ListStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ListStore({}{})", self.store.url(), self.text)
+    }
+}
+
+impl Source for ListStore {
+    type Out = FileRef;
+
+    fn open(&self, cx: &Context) -> Items<FileRef> {
+        let pattern = match &self.pattern {
+            Ok(pattern) => pattern.clone(),
+            Err(problem) => return Items::fail(Error::new(ErrorKind::Config, problem.clone())),
+        };
+        let (store, cx, allow_empty) = (self.store.clone(), cx.clone(), self.allow_empty);
+        let nothing = format!("no object matches {:?} under {}", self.text, store.url());
+        Items::generate(async move |out| {
+            let mut index = 0;
+            let mut listed = store.list(&pattern.prefix());
+            while let Some(found) = listed.next().await {
+                if cx.is_cancelled() {
+                    return;
+                }
+                let origin = cx.origin(index);
+                match found {
+                    Ok(meta) if !pattern.accepts(Path::new(&meta.key)) => continue,
+                    Ok(meta) => {
+                        let origin = origin.named(&*meta.key);
+                        let file = FileRef::stored(store.clone(), meta.key, meta.size);
+                        out.emit(Ok(Item::new(file, origin))).await;
+                    }
+                    Err(error) => out.emit(Err(error.of(&origin))).await,
+                }
+                index += 1;
+            }
+            if index == 0 && !allow_empty {
+                out.emit(Err(Error::new(ErrorKind::NotFound, nothing))).await;
+            }
+        })
+    }
+    fn name(&self) -> String {
+        "list_files".to_owned()
+    }
+    fn facts(&self) -> Facts {
+        let problem = self.pattern.as_ref().err().map(String::as_str);
+        let settings = format!("{}{}", self.store.url(), self.text);
+        Facts::any_order().with_settings(settings).with_problem(problem)
+    }
+    fn weigh(&self, file: &FileRef) -> Option<usize> {
+        Some(size_of::<FileRef>() + file.path.as_os_str().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+    use crate::stores::Memory;
+
+    #[test]
+    fn objects_are_listed_and_loaded_like_files() {
+        let store = Memory::from_iter([("a/1.txt", "one"), ("a/2.txt", "two"), ("b/3.bin", "three")]);
+        let files = store.clone().list_files("a/*.txt").load_files().collect().unwrap();
+        let seen: Vec<_> = files.iter().map(|file| (&*file.name, &file.data[..])).collect();
+        assert_eq!(seen, [("a/1.txt", &b"one"[..]), ("a/2.txt", b"two")]);
+
+        let error = store.clone().list_files("c/*").collect().unwrap_err();
+        assert_eq!(error.to_string(), "list_files: not found: no object matches \"c/*\" under memory:///");
+        let error = store.list_files("../*").collect().unwrap_err();
+        assert!(error.to_string().contains("leaves the root"), "{error}");
+    }
+
+    #[test]
+    fn what_vanished_or_changed_after_it_was_listed_is_an_error_in_its_place() {
+        let store = Memory::from_iter([("1", "one"), ("2", "two"), ("3", "three")]);
+        let files = store.clone().list_files("*").collect().unwrap();
+        store.remove("1");
+        store.put("2", "longer");
+        let graph = datapipes::Graph::from_vec(files).load_files();
+        let loader =
+            datapipes::DataLoader::builder(graph).on_error(datapipes::OnError::skip(9)).build().unwrap();
+        let seen: Vec<_> = loader.epoch(0).blocking().map(|file| file.unwrap().name).collect();
+        assert_eq!(seen, ["3".into()]);
+
+        let gone = datapipes::Graph::from_vec(vec![FileRef::stored(Arc::new(store), "1", None)]);
+        let error = gone.load_files().collect().unwrap_err();
+        assert_eq!(error.to_string(), "load_files: 0:0: not found: memory:///1");
+    }
+}
