@@ -61,6 +61,17 @@ pub fn bar(what: &str, is: f64, wanted: f64, at_least: bool) {
 /// Runs a peer of `benches/peers/` with the interpreter that `DATAPIPES_PEERS` names (`python3` otherwise), and
 /// returns the seconds it says it took; `None`, with a line that says why, where it is not installed.
 pub fn peer(script: &str, args: &[&str]) -> Option<f64> {
+    peer_line(script, args)?.trim().parse().ok()
+}
+
+/// As [`peer`], for one that says its CPU seconds besides.
+pub fn peer_figures(script: &str, args: &[&str]) -> Option<(f64, f64)> {
+    let line = peer_line(script, args)?;
+    let (wall, cpu) = line.trim().split_once(' ')?;
+    Some((wall.parse().ok()?, cpu.parse().ok()?))
+}
+
+fn peer_line(script: &str, args: &[&str]) -> Option<String> {
     let python = std::env::var("DATAPIPES_PEERS").unwrap_or_else(|_| "python3".to_owned());
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/").to_owned() + script;
     let output = Command::new(python).arg(path).args(args).output();
@@ -76,7 +87,7 @@ pub fn peer(script: &str, args: &[&str]) -> Option<f64> {
             return None;
         }
     };
-    text.lines().last().and_then(|line| line.trim().parse().ok())
+    text.lines().last().map(str::to_owned)
 }
 
 /// A peer as a case, if it runs here.
