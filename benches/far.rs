@@ -10,7 +10,7 @@ mod link;
 mod support;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use datapipes::{BoxError, DataLoader, Order};
 use datapipes_io::prelude::*;
@@ -20,7 +20,7 @@ use support::{bar, cpu_seconds, median, memory_mb};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const OBJECTS: usize = 2000;
+const OBJECTS: usize = 4000;
 const BATCH: usize = 64;
 /// MB/s of the capped link.
 const CAP: f64 = 100.0;
@@ -366,7 +366,9 @@ async fn reader(host: &str, path: &str, next: &std::sync::atomic::AtomicUsize) -
 /// Keys and sizes of an index.
 fn keys(index: &[u8]) -> Result<(Vec<String>, Vec<usize>), BoxError> {
     let lines = std::str::from_utf8(index)?.lines();
-    let entry =
-        |line: &str| Some((line.split_once('\t')?.0.to_owned(), line.split_once('\t')?.1.parse().ok()?));
+    let entry = |line: &str| {
+        let (key, size) = line.split_once('\t')?;
+        Some((key.to_owned(), size.parse::<usize>().ok()?))
+    };
     lines.map(|line| entry(line).ok_or_else(|| BoxError::from("a line of the index"))).collect()
 }

@@ -1,11 +1,14 @@
 //! Runs a workload and prints one JSON line, in the format of common loader benchmarks, to stand beside other loaders.
 //!
-//! `cargo run --release --example workloads -- w5|w1|w2 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER]
-//! [--data DIR] [--src wds|folder] [--stats] --json`; options may also be given as `key=value`.
+//! `cargo run --release --example workloads -- w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER]
+//! [--data DIR] [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--stats] --json`; options may also be given
+//! as `key=value`.
 //!
 //! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); what an item costs.
 //! - `w1`: bytes of images from tar shards or a folder, page cache warm, batches of 256.
 //! - `w2`: read → decode → random resized crop to 224 → flip → f32 CHW normalised → batches of 64.
+//! - `w3`: single files far away, without decoding, in batches of 256: all below `--url` (`http://`, `s3://`, …; needs
+//!   `--features http` or `cloud`), or those that `--keys` names, one a line.
 //!
 //! `w1` and `w2` read `DIR/wds/*.tar` (or `DIR/img/train/CLASS/*.jpg`); without `--data` it is `$BENCH_DATA`, else the
 //! shards that the quickstart example makes.
@@ -18,19 +21,21 @@ use std::time::Instant;
 use datapipes::{BoxError, DataLoader, Graph, Order};
 use datapipes_io::list_files;
 use datapipes_io::prelude::*;
+use datapipes_io::stores;
 use support::args::Args;
 use support::{images, shards};
 
-const USAGE: &str = "workloads w5|w1|w2 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
-                     [--src wds|folder] [--stats] [--json]";
+const USAGE: &str = "workloads w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
+                     [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--stats] [--json]";
 
 fn main() -> Result<(), BoxError> {
-    let known = ["workers", "batch", "epochs", "n", "order", "data", "src"];
+    let known = ["workers", "batch", "epochs", "n", "order", "data", "src", "url", "keys", "in-flight"];
     let args = Args::parse(&["json", "stats"], &known, USAGE);
     match args.words.first().map(|w| w.to_lowercase()).as_deref() {
         Some("w5") => w5(&args),
         Some("w1") => w1(&args),
         Some("w2") => w2(&args),
+        Some("w3") => w3(&args),
         _ => {
             eprintln!("{USAGE}");
             std::process::exit(2);
@@ -85,6 +90,22 @@ fn w2(args: &Args) -> Result<(), BoxError> {
     meter.print()
 }
 
+fn w3(args: &Args) -> Result<(), BoxError> {
+    let batch = args.get("batch").unwrap_or(256);
+    let url: String = args.get("url").ok_or("w3 needs --url")?;
+    let store = stores::open(&url)?;
+    let shown = store.url().to_owned();
+    let files = match args.get::<PathBuf>("keys") {
+        Some(path) => store.files(std::fs::read_to_string(path)?.lines()),
+        None => store.list_files("**"),
+    };
+    let bytes = files.load_files().map(|file| file.data);
+    let mut meter = Meter::new("W3", args, serde_json::json!({ "batch": batch, "url": shown }));
+    meter
+        .run(bytes.batch(batch), |batch| (batch.len() as u64, batch.iter().map(|b| b.len() as u64).sum()))?;
+    meter.print()
+}
+
 fn source(folder: bool) -> &'static str {
     if folder { "folder" } else { "wds" }
 }
@@ -111,6 +132,7 @@ struct Meter {
     params: serde_json::Value,
     workers: usize,
     order: Order,
+    in_flight: Option<usize>,
     epochs: u64,
     stats: bool,
     json: bool,
@@ -137,6 +159,7 @@ impl Meter {
             params,
             workers,
             order,
+            in_flight: args.get("in-flight"),
             epochs,
             stats: args.has("stats"),
             json: args.has("json"),
@@ -156,7 +179,11 @@ impl Meter {
         mut count: impl FnMut(&T) -> (u64, u64),
     ) -> Result<(), BoxError> {
         let (begun, cpu) = (Instant::now(), cpu_seconds());
-        let loader = DataLoader::builder(graph).workers(self.workers).order(self.order).build()?;
+        let mut builder = DataLoader::builder(graph).workers(self.workers).order(self.order);
+        if let Some(in_flight) = self.in_flight {
+            builder = builder.in_flight(in_flight);
+        }
+        let loader = builder.build()?;
         for epoch in 0..self.epochs {
             let started = Instant::now();
             for batch in loader.epoch(epoch).blocking() {

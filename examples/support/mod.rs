@@ -3,6 +3,7 @@
 
 pub mod args;
 pub mod images;
+pub mod link;
 pub mod shards;
 
 /// A style for progress bars.

@@ -58,10 +58,12 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// How many pieces of an I/O segment are in flight at once. By default as many as the first output needs (the items of
-    /// a batch, up to 512), growing by one for every four that arrive while that brings more through, up to 2048, and
-    /// limited by the bytes that their results hold; what one epoch has found the next begins with. A number given
-    /// here is used from the start, and is exact.
+    /// How many pieces of an I/O segment are in flight at once, at most; by default 2048. The executor starts with what
+    /// the first output needs (the items of a batch, up to 512), or with 64 if a number is given here, and asks for
+    /// five where four arrived for as long as that brings more through; so a large number costs nothing. What one
+    /// epoch has found the next begins with. The bytes that results hold are limited besides; see
+    /// [`memory`](Builder::memory). In strict order, where an early piece is slow, up to four times as many are held
+    /// while they wait for it.
     pub fn in_flight(mut self, pieces: usize) -> Self {
         self.settings.in_flight = Some(pieces);
         self

@@ -64,6 +64,8 @@ const PER_WORKER: usize = 32;
 const IO_IN_FLIGHT: usize = 2048;
 /// Requests in flight at the start of I/O, at most.
 const IO_START: usize = 512;
+/// Requests in flight at the start of I/O where the user gave a number, at least, if it is not smaller.
+const IO_FAIR: usize = 64;
 /// Items kept ready for the consumer, where nothing else is said.
 const PREFETCH: usize = 4;
 /// Bytes that may wait on all edges together, where no budget is given.
@@ -169,7 +171,9 @@ impl Plan {
         }
         for segment in self.segments.iter_mut().filter(|segment| segment.work == Work::Io) {
             let above = flow.nodes[segment.nodes[0]].inputs[0].0;
-            segment.start = needed[above].min(IO_START).min(segment.in_flight);
+            // Who gives a number expects a fair part of it at once.
+            let least = if segment.fixed { IO_FAIR } else { 1 };
+            segment.start = needed[above].min(IO_START).max(least).min(segment.in_flight);
         }
     }
 
@@ -277,11 +281,6 @@ impl Explain<'_> {
                             f,
                             "  [segment {letter}: CPU, {} workers, up to {} morsels in flight, {} order]",
                             segment.workers, segment.in_flight, segment.order
-                        )?,
-                        Work::Io if segment.fixed => write!(
-                            f,
-                            "  [segment {letter}: I/O, {} in flight, {} order]",
-                            segment.in_flight, segment.order
                         )?,
                         Work::Io => write!(
                             f,

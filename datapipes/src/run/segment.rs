@@ -169,7 +169,7 @@ impl Segment {
             limit: usize::MAX,
         };
         let window = match settings.work {
-            _ if settings.fixed => Window::fixed(settings.in_flight),
+            Work::Cpu if settings.fixed => Window::fixed(settings.in_flight),
             Work::Cpu => Window::growing(4 * settings.workers, settings.in_flight),
             Work::Io => {
                 let start = settings.start.max(learned.window.load(Ordering::Relaxed));
@@ -241,10 +241,8 @@ impl Segment {
         }
         let window = self.window.size();
         let most = match self.settings.work {
-            Work::Io if self.wanted && !self.settings.fixed => {
-                // What is through and cannot be handed on yet makes room for others.
-                (window + self.line.bell.through()).min(window * REORDER)
-            }
+            // What is through and cannot be handed on yet makes room for others.
+            Work::Io if self.wanted => (window + self.line.bell.through()).min(window * REORDER),
             _ => window,
         };
         if self.flight.len() >= most {
