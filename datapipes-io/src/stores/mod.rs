@@ -3,12 +3,16 @@
 //! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as wrappers
 //! that are stores themselves.
 
+#[cfg(feature = "cloud")]
+pub mod cloud;
 pub mod local;
 mod memory;
 mod object;
+mod redact;
 
 pub use memory::Memory;
 pub use object::{Body, Get, Meta, Object};
+pub use redact::redacted;
 
 use std::fmt;
 use std::sync::Arc;
