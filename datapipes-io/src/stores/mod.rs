@@ -8,10 +8,12 @@ pub mod cloud;
 pub mod local;
 mod memory;
 mod object;
+mod open;
 mod redact;
 
 pub use memory::Memory;
 pub use object::{Body, Get, Meta, Object};
+pub use open::{OpenOptions, open};
 pub use redact::redacted;
 
 use std::fmt;

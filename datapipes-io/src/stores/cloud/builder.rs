@@ -113,14 +113,8 @@ impl CloudBuilder {
             }
         };
         let mut builder = CloudBuilder::new(service, &bucket, &decode(parsed.path())?);
-        builder.url = format!(
-            "{}{}",
-            shown.split_inclusive("://").next().unwrap_or_default(),
-            match by_account {
-                true => format!("{bucket}@{host}/{}", builder.prefix),
-                false => format!("{bucket}/{}", builder.prefix),
-            }
-        );
+        let place = if by_account { format!("{bucket}@{host}") } else { bucket };
+        builder.url = format!("{}://{place}/{}", parsed.scheme(), builder.prefix);
         builder.account = account;
         builder.endpoint = endpoint;
         for (key, value) in parsed.query_pairs() {

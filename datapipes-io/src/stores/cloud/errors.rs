@@ -148,7 +148,7 @@ fn said(status: u16, answer: &Answer) -> String {
     if is_expired(status, answer.code.as_deref().unwrap_or_default()) {
         words += ", the credentials have expired or are not known";
     }
-    if let Some(region) = answer.region.as_deref().filter(|_| status < 400 || status == 400) {
+    if let Some(region) = answer.region.as_deref().filter(|_| status <= 400) {
         words += &format!(", the bucket is in region {region}");
     }
     words

@@ -1,12 +1,14 @@
-//! The local file system: lists files, and reads them.
+//! The local file system: lists files, reads them, and is a store.
 
 mod buffers;
 mod list;
 mod load;
 mod pattern;
+mod store;
 
 pub use list::{ListFiles, list_files};
 pub use load::LoadFiles;
+pub use store::Local;
 
 use std::io;
 use std::path::Path;
