@@ -1,7 +1,10 @@
 //! Tests against a service of our own, which answers whatever a test wants.
 
+#[cfg(test)]
 mod faults;
+#[cfg(test)]
 mod secrets;
+#[cfg(test)]
 mod service;
 
 use std::sync::Arc;

@@ -170,8 +170,16 @@ impl Reader {
     }
 }
 
+/// A file of which the first piece was read.
+struct Opened {
+    known: Metadata,
+    range: Range<u64>,
+    first: Bytes,
+    reader: Reader,
+}
+
 /// Opens a file, and reads the first piece of a range of it.
-fn open(path: &Path, get: Get) -> io::Result<Result<(Metadata, Range<u64>, Bytes, Reader), Wrong>> {
+fn open(path: &Path, get: Get) -> io::Result<Result<Opened, Wrong>> {
     let file = retried(&Context::default(), || load::open(&FileRef::new(path)))?;
     let known = match regular(file.metadata()?) {
         Ok(known) => known,
@@ -189,7 +197,7 @@ fn open(path: &Path, get: Get) -> io::Result<Result<(Metadata, Range<u64>, Bytes
         (&file).seek(SeekFrom::Start(range.start))?;
     }
     let mut reader = Reader { file, version, left: range.clone() };
-    Ok(reader.next()?.map(|first| (known, range, first, reader)))
+    Ok(reader.next()?.map(|first| Opened { known, range, first, reader }))
 }
 
 #[async_trait]
@@ -199,7 +207,7 @@ impl Store for Local {
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        let (known, range, first, reader) = self.with(key, move |path| open(path, get)).await?;
+        let Opened { known, range, first, reader } = self.with(key, move |path| open(path, get)).await?;
         let url = self.url_of(key);
         let meta = meta(key, &known);
         if reader.left.is_empty() {
