@@ -1,5 +1,7 @@
 //! The promises of the library, one module each.
 
+#[cfg(any(feature = "http", feature = "cloud", feature = "sqlite", feature = "cassandra"))]
+mod far;
 mod faults;
 mod figures;
 mod graphs;

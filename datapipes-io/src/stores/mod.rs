@@ -3,15 +3,21 @@
 //! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as wrappers
 //! that are stores themselves.
 
+#[cfg(feature = "cloud")]
+pub mod cloud;
 mod list;
 pub mod local;
 mod memory;
 mod object;
+mod open;
 mod pattern;
+mod redact;
 
 pub use list::ListStore;
 pub use memory::Memory;
 pub use object::{Body, Get, Meta, Object};
+pub use open::{OpenOptions, open};
+pub use redact::redacted;
 
 use std::fmt;
 use std::path::Path;

@@ -63,6 +63,13 @@ impl Pattern {
         prefix + self.name.as_deref().unwrap_or("")
     }
 
+    /// All files in `start` that are called `name` and more, and those below folders that are.
+    pub(super) fn below(start: &str, name: &str) -> Result<Self, String> {
+        let glob = |pattern: &str| glob(pattern).map_err(|error| error.to_string());
+        let folders = vec![glob(&format!("{}*", globset::escape(name)))?];
+        Ok(Pattern { whole: glob("**")?, start: start.into(), name: None, folders, deep: true })
+    }
+
     /// Whether a path relative to the root matches.
     pub(super) fn accepts(&self, path: &Path) -> bool {
         self.whole.is_match(path)

@@ -134,7 +134,7 @@ impl Source for ListFiles {
 }
 
 /// Goes down a tree of folders in the order of their paths' bytes.
-struct Walk {
+pub(super) struct Walk {
     root: PathBuf,
     pattern: Arc<Pattern>,
     cx: Context,
@@ -152,15 +152,15 @@ struct Folder {
     entries: VecDeque<Name>,
 }
 
-type Found = Vec<Result<FileRef>>;
+pub(super) type Found = Vec<Result<FileRef>>;
 
 impl Walk {
-    fn new(root: PathBuf, pattern: Arc<Pattern>, cx: Context) -> Self {
+    pub(super) fn new(root: PathBuf, pattern: Arc<Pattern>, cx: Context) -> Self {
         Walk { root, pattern, cx, begun: false, folders: Vec::new(), path: PathBuf::new() }
     }
 
     /// The next `most` files or a few more; none at the end.
-    fn step(&mut self, most: usize) -> Found {
+    pub(super) fn step(&mut self, most: usize) -> Found {
         let mut found = Vec::new();
         if !std::mem::replace(&mut self.begun, true) {
             self.begin(&mut found);

@@ -144,7 +144,7 @@ fn load(file: &FileRef, buffers: &Arc<Buffers>, cx: &Context) -> Result<File> {
 }
 
 /// The content, or what is wrong with the file itself.
-fn read(
+pub(super) fn read(
     file: &FileRef,
     buffers: &Arc<Buffers>,
     cx: &Context,
@@ -179,7 +179,7 @@ fn read(
     Ok(Ok(data))
 }
 
-fn open(file: &FileRef) -> io::Result<fs::File> {
+pub(super) fn open(file: &FileRef) -> io::Result<fs::File> {
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]

@@ -1,11 +1,13 @@
-//! The local file system: lists files, and reads them.
+//! The local file system: lists files, reads them, and is a store.
 
 mod buffers;
 mod list;
 mod load;
+mod store;
 
 pub use list::{ListFiles, list_files};
 pub use load::LoadFiles;
+pub use store::Local;
 
 use std::io;
 use std::path::Path;

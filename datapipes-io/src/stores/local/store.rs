@@ -1,0 +1,441 @@
+//! A folder as a store.
+
+use std::fs::{self, Metadata};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::{Context, Error, ErrorKind, Result, blocking};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+
+use super::buffers::Buffers;
+use super::list::Walk;
+use super::load;
+use super::retried;
+use crate::FileRef;
+use crate::stores::pattern::Pattern;
+use crate::stores::{Body, Get, Meta, Object, Store};
+
+/// A folder of the local file system. A key is the path of a file in it, with `/` between its parts.
+///
+/// - Reading blocks, and is done off the async threads ([`blocking`]). Up to 4 MiB are read at once, together with
+///   opening the file; a larger body is read in such pieces, each when it is asked for.
+/// - The [version](Meta::version) is made of time of change, size and inode. Equal versions are equal bytes unless a
+///   program wrote twice within the clock of the file system, or set the time back.
+/// - A file that changes while it is read is `Changed`. One that is replaced by renaming another over it is read on as
+///   it was.
+/// - Lists are sorted by the bytes of keys, and read folders one at a time, as
+///   [`list_files`](crate::list_files) does: links are followed, also out of the root, special files are left out.
+///   Sizes and versions are not asked for. A name that is not UTF-8 is an error in its place.
+/// - A key that leaves the root by `..`, is absolute or has empty parts is refused.
+/// - A failing device or a stale network handle is tried once more, and too many open files are waited for.
+///
+/// # Examples
+/// ```
+/// use datapipes_io::stores::local::Local;
+/// use datapipes_io::stores::{Get, Store};
+/// # let dir = tempfile::tempdir()?;
+/// # let folder = dir.path();
+/// std::fs::write(folder.join("a.txt"), "some text")?;
+/// let store = Local::new(folder);
+/// # futures::executor::block_on(async {
+/// assert_eq!(store.get("a.txt", Get::range(5..9)).await?.bytes().await?, "text");
+/// # datapipes::Ok(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Local {
+    root: PathBuf,
+    url: String,
+    buffers: Arc<Buffers>,
+}
+
+/// Most that is read at once.
+const PIECE: u64 = 4 << 20;
+/// Most files found in one step off this thread; the first steps are shorter.
+const STEP: usize = 1024;
+
+impl Local {
+    /// A folder. Whether it is there is seen when it is used.
+    pub fn new(root: impl AsRef<Path>) -> Self {
+        let root = match root.as_ref() {
+            root if root.as_os_str().is_empty() => Path::new("."),
+            root => root,
+        };
+        let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+        let mut url = format!("file://{}", root.display());
+        if !url.ends_with('/') {
+            url.push('/');
+        }
+        Local { root, url, buffers: Buffers::new(256 << 20) }
+    }
+
+    fn path(&self, key: &str) -> Result<PathBuf> {
+        match is_inside(key) {
+            true => Ok(self.root.join(key)),
+            false => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{}: not the path of a file in it", self.url_of(key)),
+            )),
+        }
+    }
+
+    /// Does what blocks with a file, and names its errors.
+    async fn with<T: Send + 'static>(
+        &self,
+        key: &str,
+        work: impl FnOnce(&Path) -> io::Result<Result<T, Wrong>> + Send + 'static,
+    ) -> Result<T> {
+        let path = self.path(key)?;
+        match blocking(move || work(&path)).await? {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err((kind, what))) => Err(Error::new(kind, format!("{}: {what}", self.url_of(key)))),
+            Err(error) => Err(named(&self.url_of(key), error)),
+        }
+    }
+}
+
+/// What is wrong with a file, though the system sees nothing wrong.
+type Wrong = (ErrorKind, String);
+
+fn named(url: &str, error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::NotADirectory => ErrorKind::NotFound,
+        kind => Error::io(kind.into()).kind(),
+    };
+    Error::new(kind, url).with_source(error)
+}
+
+/// Whether a key stays in the root, and is the only one for its file.
+fn is_inside(key: &str) -> bool {
+    let foreign: &[char] = if cfg!(windows) { &['\0', '\\', ':'] } else { &['\0'] };
+    !key.contains(foreign) && key.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+fn meta(key: &str, known: &Metadata) -> Meta {
+    Meta { key: key.to_owned(), size: Some(known.len()), version: version(known) }
+}
+
+fn version(known: &Metadata) -> Option<String> {
+    let changed = known.modified().ok()?;
+    // Before 1970 counts, too.
+    let changed = match changed.duration_since(UNIX_EPOCH) {
+        Ok(since) => since.as_nanos() as i128,
+        Err(before) => -(before.duration().as_nanos() as i128),
+    };
+    #[cfg(unix)]
+    let inode = std::os::unix::fs::MetadataExt::ino(known);
+    #[cfg(not(unix))]
+    let inode = 0;
+    Some(format!("{changed}-{}-{inode}", known.len()))
+}
+
+/// A regular file, or what it is else.
+fn regular(known: Metadata) -> Result<Metadata, Wrong> {
+    match () {
+        () if known.is_file() => Ok(known),
+        () if known.is_dir() => Err((ErrorKind::NotFound, "a folder, not a file".to_owned())),
+        () => Err((ErrorKind::Unsupported, "not a regular file".to_owned())),
+    }
+}
+
+fn changed() -> Wrong {
+    (ErrorKind::Changed, "changed while it was read".to_owned())
+}
+
+/// A file that is being read.
+struct Reader {
+    file: fs::File,
+    version: Option<String>,
+    left: Range<u64>,
+}
+
+impl Reader {
+    /// The next piece. The last one only if the file is the one that was opened, as it was.
+    fn next(&mut self) -> io::Result<Result<Bytes, Wrong>> {
+        let want = (self.left.end - self.left.start).min(PIECE);
+        let mut data = Vec::with_capacity(want as usize);
+        (&self.file).take(want).read_to_end(&mut data)?;
+        self.left.start += data.len() as u64;
+        let is_short = (data.len() as u64) < want;
+        if is_short || self.left.is_empty() && version(&self.file.metadata()?) != self.version {
+            return Ok(Err(changed()));
+        }
+        Ok(Ok(data.into()))
+    }
+}
+
+/// A file of which the first piece was read.
+struct Opened {
+    known: Metadata,
+    range: Range<u64>,
+    first: Bytes,
+    reader: Reader,
+}
+
+/// Opens a file, and reads the first piece of a range of it.
+fn open(path: &Path, get: Get) -> io::Result<Result<Opened, Wrong>> {
+    let file = retried(&Context::default(), || load::open(&FileRef::new(path)))?;
+    let known = match regular(file.metadata()?) {
+        Ok(known) => known,
+        Err(wrong) => return Ok(Err(wrong)),
+    };
+    let (size, version) = (known.len(), version(&known));
+    if get.version.is_some() && get.version != version {
+        return Ok(Err((ErrorKind::Changed, "it is another version".to_owned())));
+    }
+    let range = get.range.map_or(0..size, |range| range.start..range.end.min(size).max(range.start));
+    if range.start > size {
+        return Ok(Err((ErrorKind::Protocol, format!("it has {size} bytes, none at {}", range.start))));
+    }
+    if range.start > 0 {
+        (&file).seek(SeekFrom::Start(range.start))?;
+    }
+    let mut reader = Reader { file, version, left: range.clone() };
+    Ok(reader.next()?.map(|first| Opened { known, range, first, reader }))
+}
+
+#[async_trait]
+impl Store for Local {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(&self.root)
+    }
+
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        let Opened { known, range, first, reader } = self.with(key, move |path| open(path, get)).await?;
+        let url = self.url_of(key);
+        let meta = meta(key, &known);
+        if reader.left.is_empty() {
+            return Ok(Object { meta, range, body: Body::once(first), url });
+        }
+        let named_by = url.clone();
+        let rest = futures::stream::try_unfold(reader, move |mut reader| {
+            let url = named_by.clone();
+            async move {
+                if reader.left.is_empty() {
+                    return Ok(None);
+                }
+                let (reader, piece) = blocking(move || {
+                    let piece = reader.next();
+                    (reader, piece)
+                })
+                .await?;
+                match piece {
+                    Ok(Ok(piece)) => Ok(Some((piece, reader))),
+                    Ok(Err((kind, what))) => Err(Error::new(kind, format!("{url}: {what}"))),
+                    Err(error) => Err(named(&url, error)),
+                }
+            }
+        });
+        let body = futures::stream::iter([Ok(first)]).chain(rest);
+        Ok(Object { meta, range, body: Body::stream(body), url })
+    }
+
+    async fn head(&self, key: &str) -> Result<Meta> {
+        let known =
+            self.with(key, |path| Ok(regular(retried(&Context::default(), || fs::metadata(path))?))).await?;
+        Ok(meta(key, &known))
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        let (folder, name) = prefix.rsplit_once('/').map_or(("", prefix), |(folder, name)| (folder, name));
+        let is_somewhere = folder.is_empty() && !prefix.starts_with('/') || is_inside(folder);
+        if !is_somewhere {
+            // No key begins so.
+            return futures::stream::empty().boxed();
+        }
+        let pattern = match Pattern::below(folder, name) {
+            Ok(pattern) => Arc::new(pattern),
+            Err(problem) => {
+                let error = Error::new(ErrorKind::Unsupported, format!("{}: {problem}", self.url_of(prefix)));
+                return futures::stream::iter([Err(error)]).boxed();
+            }
+        };
+        let walk = Walk::new(self.root.clone(), pattern, Context::default());
+        let found = futures::stream::try_unfold((walk, 16), |(mut walk, step)| async move {
+            let (walk, found) = blocking(move || {
+                let found = walk.step(step);
+                (walk, found)
+            })
+            .await?;
+            let more =
+                (!found.is_empty()).then(|| (futures::stream::iter(found), (walk, (step * 4).min(STEP))));
+            Ok::<_, Error>(more)
+        });
+        let (url, root, prefix) = (self.url.clone(), self.root.clone(), prefix.to_owned());
+        let keys = found.try_flatten().filter_map(move |found| {
+            let found = match found {
+                Err(error) => Some(Err(error.within(&url))),
+                Ok(file) => match file.path.strip_prefix(&root).ok().and_then(Path::to_str) {
+                    // The root itself, which is a file.
+                    Some("") => None,
+                    Some(key) => {
+                        let key = if cfg!(windows) { key.replace('\\', "/") } else { key.to_owned() };
+                        key.starts_with(&prefix).then(|| Ok(Meta::new(key)))
+                    }
+                    None => Some(Err(Error::new(
+                        ErrorKind::Unsupported,
+                        format!("{url}{}: the name is not UTF-8", file.name()),
+                    ))),
+                },
+            };
+            futures::future::ready(found)
+        });
+        keys.boxed()
+    }
+
+    async fn read(&self, key: &str) -> Result<Bytes> {
+        let buffers = self.buffers.clone();
+        self.with(key, move |path| {
+            let (file, cx) = (FileRef::new(path), Context::default());
+            let read = retried(&cx, || load::read(&file, &buffers, &cx))?;
+            Ok(read.map_err(|(kind, what)| match kind {
+                ErrorKind::Corrupt => (ErrorKind::Changed, what),
+                _ if path.is_dir() => (ErrorKind::NotFound, what),
+                _ => (kind, what),
+            }))
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, Local) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let store = Local::new(dir.path());
+        (dir, store)
+    }
+
+    async fn keys(store: &Local, prefix: &str) -> Vec<String> {
+        store.list(prefix).map_ok(|meta| meta.key).try_collect().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn files_are_read_whole_and_in_ranges() {
+        let (_dir, store) = folder(&[("d/a b+%ü.txt", "0123456789"), ("empty", "")]);
+        let key = "d/a b+%ü.txt";
+        let object = store.get(key, Get::default()).await.unwrap();
+        assert_eq!((object.range.clone(), object.meta.size), (0..10, Some(10)));
+        assert_eq!(object.url, format!("{}{key}", store.url()));
+        let version = object.meta.version.clone();
+        assert_eq!(object.bytes().await.unwrap(), "0123456789");
+        for (range, read) in [(2..5, "234"), (8..u64::MAX, "89"), (0..0, ""), (10..10, ""), (10..20, "")] {
+            let get = Get::range(range).of_version(version.clone());
+            assert_eq!(store.get(key, get).await.unwrap().bytes().await.unwrap(), read);
+        }
+        assert_eq!(store.get(key, Get::range(11..12)).await.unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(store.head(key).await.unwrap().version, version);
+        assert_eq!(store.read(key).await.unwrap(), "0123456789");
+        assert_eq!(store.read("empty").await.unwrap(), "");
+        assert_eq!(store.get("empty", Get::default()).await.unwrap().bytes().await.unwrap(), "");
+    }
+
+    #[tokio::test]
+    async fn a_large_file_comes_in_pieces() {
+        let (dir, store) = folder(&[]);
+        let data: Vec<u8> = (0..2 * PIECE + 1000).map(|n| (n / 100) as u8).collect();
+        fs::write(dir.path().join("large"), &data).unwrap();
+        let object = store.get("large", Get::range(1..u64::MAX)).await.unwrap();
+        let pieces: Vec<Bytes> = object.body.try_collect().await.unwrap();
+        assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [PIECE as usize, PIECE as usize, 999]);
+        assert_eq!(pieces.concat(), data[1..]);
+    }
+
+    #[tokio::test]
+    async fn row_59_and_75_a_file_that_changes_is_not_mixed() {
+        let (dir, store) = folder(&[]);
+        let path = dir.path().join("k");
+        fs::write(&path, vec![1; 2 * PIECE as usize]).unwrap();
+        let old = store.head("k").await.unwrap().version;
+        let object = store.get("k", Get::default()).await.unwrap();
+        fs::write(&path, vec![2; PIECE as usize + 5]).unwrap();
+        let error = object.bytes().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Changed);
+        let error = store.get("k", Get::default().of_version(old)).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Changed && !error.is_passing(), "{error}");
+
+        // One that is replaced is read on as it was.
+        let object = store.get("k", Get::default()).await.unwrap();
+        fs::write(dir.path().join("new"), "3").unwrap();
+        fs::rename(dir.path().join("new"), &path).unwrap();
+        assert_eq!(object.bytes().await.unwrap(), vec![2; PIECE as usize + 5]);
+    }
+
+    #[tokio::test]
+    async fn row_82_keys_are_sorted_by_their_bytes() {
+        let (_dir, store) =
+            folder(&[("a/b", ""), ("a-c", ""), ("a.d", ""), ("ab/x", ""), ("b[1]/x", ""), ("b1/x", "")]);
+        assert_eq!(keys(&store, "").await, ["a-c", "a.d", "a/b", "ab/x", "b1/x", "b[1]/x"]);
+        assert_eq!(keys(&store, "a").await, ["a-c", "a.d", "a/b", "ab/x"]);
+        assert_eq!(keys(&store, "a/").await, ["a/b"]);
+        assert_eq!(keys(&store, "b[").await, ["b[1]/x"]);
+        for prefix in ["none", "none/", "a/b/c", "/", "../", "a/../", "a//b", "a/./b"] {
+            assert_eq!(keys(&store, prefix).await, [""; 0], "{prefix}");
+        }
+    }
+
+    #[tokio::test]
+    async fn row_89_keys_stay_in_the_root() {
+        let (_dir, store) = folder(&[("in/k", "x")]);
+        let inner = Local::new(store.root.join("in"));
+        for key in ["", "/k", "../in/k", "a/../k", "./k", "a//k", "k/", "/etc/passwd", "k\0"] {
+            for error in [inner.get(key, Get::default()).await.err(), inner.head(key).await.err()] {
+                assert_eq!(error.unwrap().kind(), ErrorKind::Unsupported, "{key:?}");
+            }
+            assert!(inner.read(key).await.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn row_74_what_is_not_there_is_not_found() {
+        let (dir, store) = folder(&[("d/k", "x")]);
+        for key in ["none", "d", "d/k/more"] {
+            for error in [
+                store.get(key, Get::default()).await.err(),
+                store.head(key).await.err(),
+                store.read(key).await.err(),
+            ] {
+                let error = error.unwrap();
+                assert!(error.kind() == ErrorKind::NotFound && !error.is_passing(), "{error}");
+                assert!(error.to_string().contains(&store.url_of(key)), "{error}");
+            }
+        }
+        drop(dir);
+        let error = store.list("").try_collect::<Vec<_>>().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains(store.url()), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn row_79_and_81_special_files_and_awkward_names() {
+        use std::os::unix::ffi::OsStrExt;
+        let (dir, store) = folder(&[("a", "x"), ("z", "x")]);
+        let name = std::ffi::OsStr::from_bytes(b"b\xff");
+        fs::write(dir.path().join(name), "x").unwrap();
+        let path = std::ffi::CString::new(dir.path().join("c").as_os_str().as_bytes()).unwrap();
+        // SAFETY: the path ends in a zero byte.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        let found: Vec<_> = store.list("").collect().await;
+        assert_eq!(found.len(), 3);
+        let error = found[1].as_ref().unwrap_err();
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("b\\xff"), "{error}");
+        assert_eq!(store.get("c", Get::default()).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+}

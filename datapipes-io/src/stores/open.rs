@@ -1,0 +1,162 @@
+//! Opens a store by its URL.
+
+use std::sync::Arc;
+
+use datapipes::{Error, ErrorKind, Result};
+use url::Url;
+
+use super::local::Local;
+use super::{Store, redacted};
+
+/// Opens the store that a URL names. Nothing is connected to yet.
+///
+/// | URL | store | feature |
+/// |---|---|---|
+/// | `file:///folder`, or a path | [`Local`] | |
+/// | `http://`, `https://` | a web server | `http` |
+/// | `s3://bucket/prefix` | S3 and what speaks its protocol | `cloud` |
+/// | `gs://bucket/prefix` | Google Cloud Storage | `cloud` |
+/// | `az://container/prefix`, `abfss://container@account.dfs.core.windows.net/prefix` | Azure Blob Storage | `cloud` |
+///
+/// What a query may say is written at the store. The parts of a path in a URL are percent-encoded where they must be;
+/// a plain path is taken as it is.
+///
+/// # Errors
+/// `Config` for a URL that cannot be read, a scheme that is not known, or a feature that is not built in; else those
+/// of the store. No error shows user, password or query.
+///
+/// # Examples
+/// ```
+/// use datapipes_io::stores::{self, Store};
+/// # let dir = tempfile::tempdir()?;
+/// # std::fs::write(dir.path().join("a.txt"), "one")?;
+/// # let url = format!("file://{}", dir.path().display());
+/// let store = stores::open(&url)?;
+/// # futures::executor::block_on(async {
+/// assert_eq!(store.read("a.txt").await?, "one");
+/// # datapipes::Ok(()) })?;
+/// assert!(stores::open("gopher://host/").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn open(url: &str) -> Result<Arc<dyn Store>> {
+    OpenOptions::new().open(url)
+}
+
+/// How a store is opened; see [`open`].
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    bare: bool,
+}
+
+impl OpenOptions {
+    /// As [`open`] does it.
+    pub fn new() -> Self {
+        OpenOptions::default()
+    }
+
+    /// Leaves out the wrappers that are put around stores beyond this machine: the store alone.
+    pub fn bare(self) -> Self {
+        OpenOptions { bare: true }
+    }
+
+    /// Opens the store that a URL names.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
+        let Some((scheme, _)) = url.split_once("://") else { return Ok(Arc::new(Local::new(url))) };
+        if scheme.eq_ignore_ascii_case("file") {
+            return Ok(Arc::new(Local::new(file(url)?)));
+        }
+        let store = far(&scheme.to_ascii_lowercase(), url)?;
+        Ok(if self.bare { store } else { robust(store) })
+    }
+}
+
+/// The folder that a `file://` URL names.
+fn file(url: &str) -> Result<std::path::PathBuf> {
+    let path = Url::parse(url).ok().filter(|url| url.query().is_none() && url.fragment().is_none());
+    let path = path.and_then(|url| url.to_file_path().ok());
+    path.ok_or_else(|| {
+        wrong(url, "write file:///folder, with an absolute path, and ?, # and % percent-encoded")
+    })
+}
+
+/// A store beyond this machine.
+fn far(scheme: &str, url: &str) -> Result<Arc<dyn Store>> {
+    match scheme {
+        "http" | "https" => missing(url, "http"),
+        #[cfg(feature = "cloud")]
+        "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "abfs" | "abfss" => {
+            Ok(Arc::new(super::cloud::Cloud::open(url)?))
+        }
+        #[cfg(not(feature = "cloud"))]
+        "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "abfs" | "abfss" => missing(url, "cloud"),
+        "cassandra" | "scylla" | "sqlite" => Err(wrong(url, "this is a table, not a store; see `tables`")),
+        _ => Err(wrong(url, "there is no store for this kind of URL")),
+    }
+}
+
+/// What is put around each store beyond this machine.
+fn robust(store: Arc<dyn Store>) -> Arc<dyn Store> {
+    store
+}
+
+fn missing(url: &str, feature: &str) -> Result<Arc<dyn Store>> {
+    Err(wrong(url, &format!("this needs the feature `{feature}` of datapipes-io, which is not built in")))
+}
+
+fn wrong(url: &str, what: &str) -> Error {
+    Error::new(ErrorKind::Config, format!("{}: {what}", redacted(url)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_and_a_file_url_are_folders() {
+        assert_eq!(open("/data/a b%20").unwrap().url(), "file:///data/a b%20/");
+        assert_eq!(open("file:///data/a%20b").unwrap().url(), "file:///data/a b/");
+        assert_eq!(open("FILE://localhost/data/").unwrap().url(), "file:///data/");
+        assert!(open("data").unwrap().url().ends_with("/data/"));
+        for url in ["file://host/data", "file:///a?b", "file:///a#b"] {
+            assert_eq!(open(url).unwrap_err().kind(), ErrorKind::Config, "{url}");
+        }
+    }
+
+    #[test]
+    fn row_73_what_cannot_be_opened_is_named_without_secrets() {
+        for url in [
+            "gopher://me:SECRET@host/a?SECRET",
+            "cassandra://me:SECRET@host/a",
+            "s3://me:SECRET@host/?SECRET",
+        ] {
+            let error = open(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(
+                error.to_string().contains("://host") && !error.to_string().contains("SECRET"),
+                "{error}"
+            );
+        }
+    }
+
+    #[cfg(not(feature = "cloud"))]
+    #[test]
+    fn a_feature_that_is_missing_is_named() {
+        for url in ["s3://bucket", "gs://bucket", "az://box", "abfss://box@account.dfs.core.windows.net"] {
+            assert!(open(url).unwrap_err().to_string().contains("`cloud`"), "{url}");
+        }
+    }
+
+    #[cfg(feature = "cloud")]
+    #[test]
+    fn buckets_are_opened_by_their_urls() {
+        let store = open("s3://bucket/a?anonymous=true").unwrap();
+        assert_eq!((store.url(), &*store.url_of("k")), ("s3://bucket/a/", "s3://bucket/a/k"));
+        assert_eq!(
+            OpenOptions::new().bare().open("S3://bucket?anonymous=true").unwrap().url(),
+            "s3://bucket/"
+        );
+    }
+}

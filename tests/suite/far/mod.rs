@@ -1,0 +1,15 @@
+//! Stores beyond this machine, against real servers on loopback. `.ci/servers/all` starts them, and sets the variables
+//! that say where they are; a test whose server is not there says so and passes.
+
+#[cfg(feature = "cloud")]
+mod s3;
+
+/// A variable that says where a server is.
+#[cfg(feature = "cloud")]
+fn server(variable: &str) -> Option<String> {
+    let place = std::env::var(variable).ok().filter(|place| !place.is_empty());
+    if place.is_none() {
+        println!("skipped: set {variable}; see .ci/servers/all");
+    }
+    place
+}
