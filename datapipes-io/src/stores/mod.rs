@@ -3,10 +3,14 @@
 //! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as wrappers
 //! that are stores themselves.
 
+#[cfg(feature = "http")]
+pub mod http;
 pub mod local;
 mod memory;
 mod object;
 
+#[cfg(feature = "http")]
+pub use http::Http;
 pub use memory::Memory;
 pub use object::{Body, Get, Meta, Object};
 
