@@ -134,12 +134,9 @@ impl std::error::Error for Forbidden {}
 impl std::error::Error for NoAddress {}
 
 fn cause(error: &reqwest::Error) -> Cause {
-    let mut next: Option<&(dyn std::error::Error + 'static)> = error.source();
+    let mut next = error.source();
     let mut found = Cause::Other;
     while let Some(error) = next {
-        // An I/O error hides what it was made of: `source` is the cause of that.
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let error = inner.map_or(error, |inner| inner as &(dyn std::error::Error + 'static));
         if error.is::<Forbidden>() {
             return Cause::Forbidden;
         } else if error.is::<NoAddress>() {
@@ -158,29 +155,24 @@ fn cause(error: &reqwest::Error) -> Cause {
                 found = Cause::Cut;
             }
         }
-        if let Some(io) = inner_io(error, next) {
-            match io {
+        let io = error.downcast_ref::<io::Error>();
+        match io.map(io::Error::kind) {
+            Some(
                 io::ErrorKind::UnexpectedEof
                 | io::ErrorKind::ConnectionReset
                 | io::ErrorKind::ConnectionAborted
                 | io::ErrorKind::BrokenPipe
-                | io::ErrorKind::NotConnected => found = Cause::Cut,
-                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => found = Cause::Malformed,
-                io::ErrorKind::TimedOut => found = Cause::Slow,
-                _ => {}
-            }
+                | io::ErrorKind::NotConnected,
+            ) => found = Cause::Cut,
+            Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => found = Cause::Malformed,
+            Some(io::ErrorKind::TimedOut) => found = Cause::Slow,
+            _ => {}
         }
-        next = error.source();
+        // An I/O error hides what it was made of: `source` is the cause of that.
+        let inner = io.and_then(io::Error::get_ref);
+        next = inner.map_or(error.source(), |inner| Some(inner as &(dyn std::error::Error + 'static)));
     }
     if error.is_timeout() && matches!(found, Cause::Other) { Cause::Slow } else { found }
-}
-
-fn inner_io(
-    error: &(dyn std::error::Error + 'static),
-    outer: Option<&(dyn std::error::Error + 'static)>,
-) -> Option<io::ErrorKind> {
-    let outer = outer.and_then(|outer| outer.downcast_ref::<io::Error>());
-    error.downcast_ref::<io::Error>().or(outer).map(io::Error::kind)
 }
 
 /// Whether a request that got no answer may simply be sent again: its connection had ended before.

@@ -48,3 +48,27 @@ impl Resolve for Guard {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn resolve(guard: &Guard, name: &str) -> Result<usize, String> {
+        let found = guard.resolve(name.parse().expect("a name")).await;
+        found.map(Iterator::count).map_err(|error| format!("{error:?}"))
+    }
+
+    #[tokio::test]
+    async fn row_64_a_public_store_does_not_lead_to_a_private_net_by_name() {
+        let public = Guard::new("data.example.org", false);
+        let error = resolve(&public, "localhost").await.unwrap_err();
+        assert!(error.contains("Forbidden") && error.contains("localhost is on a private net"), "{error}");
+        assert!(resolve(&Guard::new("data.example.org", true), "localhost").await.unwrap() > 0);
+        // A store is found to be on this machine when its own name is asked for.
+        let own = Guard::new("LocalHost", false);
+        assert!(resolve(&own, "localhost").await.unwrap() > 0);
+        assert!(own.private.load(Ordering::Relaxed));
+        let error = resolve(&public, "no-such-host.invalid").await.unwrap_err();
+        assert!(error.contains("NoAddress"), "{error}");
+    }
+}
