@@ -48,35 +48,27 @@ impl<S> Watched<S> {
     fn arrived(&mut self, bytes: u64) {
         self.got += bytes;
         self.lately += bytes;
-        let enough = self.lately >= self.rate.bytes.saturating_mul(self.rate.over.as_secs().max(1));
-        if let Some(since) = self.since.take() {
-            self.left = self.left.saturating_sub(since.elapsed());
-        }
-        // No time left, and yet something is there: the one who asks was late, not the one who sends.
-        if enough || self.left.is_zero() {
+        let enough = self.lately as f64 >= self.rate.bytes as f64 * self.rate.over.as_secs_f64();
+        let waited = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        // Beyond the time, and yet something is there: the one who asks was late, not the one who sends.
+        if enough || waited > self.left {
             (self.lately, self.left) = (0, self.rate.over);
+        } else {
+            self.left -= waited;
         }
     }
 
     /// Nothing is there: waits until something is or the time is up.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        let began = match self.since {
-            Some(_) => false,
-            None => {
-                self.since = Some(Instant::now());
-                true
-            }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let Some(end) = since.checked_add(self.left).filter(|_| self.rate.bytes > 0) else {
+            return Poll::Pending;
         };
-        if began || self.alarm.is_none() {
-            let end = self.since.unwrap_or_else(Instant::now) + self.left;
-            match &mut self.alarm {
-                Some(alarm) => alarm.as_mut().reset(end),
-                none => *none = Some(Box::pin(sleep_until(end))),
-            }
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        if alarm.deadline() != end {
+            alarm.as_mut().reset(end);
         }
-        if let Some(alarm) = &mut self.alarm {
-            ready!(alarm.as_mut().poll(cx));
-        }
+        ready!(alarm.as_mut().poll(cx));
         let (rate, over) = (self.rate.bytes, self.rate.over);
         let so_far = fault::so_far(self.got, self.want);
         let words =
@@ -150,7 +142,7 @@ mod tests {
         };
         assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error}");
         assert_eq!(begun.elapsed().as_secs(), 10);
-        assert!(error.to_string().contains("u: stalled after 9 of 1000 bytes"), "{error}");
+        assert!(error.to_string().contains("u: stalled after 10 of 1000 bytes"), "{error}");
         assert!(body.next().await.is_none());
     }
 
@@ -166,6 +158,16 @@ mod tests {
         let body =
             Watched::new(pieces(2000, Duration::from_secs(1), 1000), "u".into(), Some(2_000_000), RATE);
         assert!(body.all(|piece| async move { piece.is_ok() }).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_rate_a_body_may_rest() {
+        for (bytes, over) in [(0, Duration::from_secs(1)), (1, Duration::MAX)] {
+            let rate = Rate { bytes, over };
+            let mut body = Watched::new(pieces(1, Duration::from_secs(9999), 2), "u".into(), Some(2), rate);
+            assert!(body.next().await.unwrap().is_ok() && body.next().await.unwrap().is_ok());
+            assert!(body.next().await.is_none());
+        }
     }
 
     #[tokio::test(start_paused = true)]

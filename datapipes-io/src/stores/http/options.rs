@@ -181,7 +181,7 @@ impl HttpBuilder {
     }
 
     /// How many bytes a second a body must bring, on average over a time: 1024 over 10 seconds by default. Only the
-    /// time in which something is waited for counts. There is no limit for the whole of a body.
+    /// time in which something is waited for counts; a rate of 0 is no limit. There is none for the whole of a body.
     pub fn minimum_rate(mut self, bytes_a_second: u64, over: Duration) -> Self {
         self.rate = Rate { bytes: bytes_a_second, over };
         self

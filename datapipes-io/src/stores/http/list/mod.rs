@@ -11,6 +11,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, Url};
 
 use super::answer::Answer;
+use super::fault::head;
 use super::{Http, Meta, Store};
 
 /// Where an [`Http`] store finds the names of its objects.
@@ -114,8 +115,7 @@ fn corrupt(name: &str, why: &str) -> Error {
 
 /// The error of a name that cannot be a key.
 fn no_key(name: &str, text: &str, why: &str) -> Error {
-    let end = text.floor_char_boundary(256);
-    corrupt(name, &format!("{:?} is no key: {why}", &text[..end]))
+    corrupt(name, &format!("{:?} is no key: {why}", head(text, 256)))
 }
 
 /// The URL of a folder, for messages.
