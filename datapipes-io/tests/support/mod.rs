@@ -4,4 +4,6 @@
 
 pub mod bad_http;
 #[cfg(feature = "http")]
+pub mod h2;
+#[cfg(feature = "http")]
 pub mod tls;

@@ -270,6 +270,12 @@ impl HttpBuilder {
             Version::Negotiated => client,
             Version::Two => client.http2_prior_knowledge(),
         };
+        // All requests to a host share one connection: its window is what is under way at once.
+        client = client
+            .http2_initial_connection_window_size(32 << 20)
+            .http2_initial_stream_window_size(2 << 20)
+            .http2_max_frame_size(64 << 10)
+            .http2_max_header_list_size(64 << 10);
         // Without TLS there is nobody to trust, and reading what this machine trusts takes a while.
         client = if address.base().scheme() == "http" && self.follow.is_empty() && self.proxies.is_some() {
             client.tls_certs_only(self.roots)

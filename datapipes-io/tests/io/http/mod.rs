@@ -2,6 +2,7 @@
 
 mod answers;
 mod connections;
+mod h2;
 mod listing;
 mod redirects;
 mod secrets;
