@@ -196,7 +196,10 @@ fn bytes_of(range: &Range<u64>) -> String {
 async fn refusal(http: &Inner, name: &str, response: Response) -> Error {
     let (status, headers) = (response.status(), response.headers().clone());
     let size = (status.as_u16() == 416).then(|| size_in_416(&headers)).flatten();
-    let wanted = http.secrets.excerpt_reads();
+    let mut secrets = http.secrets.clone();
+    // A redirect may have led to a signed URL.
+    secrets.add_query(response.url());
+    let wanted = secrets.excerpt_reads();
     let mut body = response.bytes_stream();
     let mut head = Vec::new();
     let reading = async {
@@ -213,7 +216,7 @@ async fn refusal(http: &Inner, name: &str, response: Response) -> Error {
         Some(size) => format!("it has {size} bytes"),
         // That it is not there says all.
         None if matches!(status.as_u16(), 404 | 410) => String::new(),
-        None => http.secrets.excerpt(&head),
+        None => secrets.excerpt(&head),
     };
     fault::status(name, status, &headers, &excerpt)
 }

@@ -5,8 +5,8 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use datapipes::{Error, ErrorKind};
-use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{StatusCode, Url};
 
 /// How much of the body of a refusal is shown.
 const EXCERPT: usize = 1024;
@@ -15,7 +15,7 @@ const EXCERPT: usize = 1024;
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Texts that must not be shown, and what is shown of a stranger's text that may hold them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
@@ -25,6 +25,14 @@ impl Secrets {
             self.0.push(text.to_owned());
             self.0.sort_by_key(|text| std::cmp::Reverse(text.len()));
         }
+    }
+
+    /// The query of a URL, as a whole and in its parts.
+    pub fn add_query(&mut self, url: &Url) {
+        let query = url.query().unwrap_or("");
+        self.add(query);
+        query.split('&').filter_map(|pair| Some(pair.split_once('=')?.1)).for_each(|value| self.add(value));
+        url.query_pairs().for_each(|(_, value)| self.add(&value));
     }
 
     /// How many bytes of a body are read for its excerpt.

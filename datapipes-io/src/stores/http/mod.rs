@@ -57,11 +57,14 @@ use fault::Secrets;
 /// | 401, 403, 407; an untrusted certificate; a redirect or key that is not allowed | `Denied` | no |
 /// | 412, another ETag than that of the version asked for | `Changed` | no |
 /// | 408, 429, 5xx; no address, no connection, no answer, or a stalled body | `Unavailable` | yes, after `Retry-After` |
-/// | 501, 505, a content encoding | `Unsupported`, `Protocol` | no |
+/// | 501, 505 | `Unsupported` | no |
 /// | a body that ends early | `Truncated` | yes |
-/// | any other status; a wrong range, length or chunk; too many headers | `Protocol` | no |
+/// | any other status; a wrong range, length, chunk or encoding; too many headers | `Protocol` | no |
 ///
 /// The beginning of a refusal's body is shown, up to 1 KiB, without the secrets that the store knows.
+///
+/// # Cancellation
+/// Dropping a request or a body ends its transfer, and its connection with it unless all of it is here already.
 ///
 /// # Examples
 /// ```

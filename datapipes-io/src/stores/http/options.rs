@@ -16,6 +16,20 @@ use super::resolve::Guard;
 use super::{Http, Inner, Listing};
 
 /// What an [`Http`] store can be told; made by [`Http::builder`].
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use datapipes_io::stores::{Http, Store, http::Listing};
+/// let store = Http::builder("https://data.example.org/train")
+///     .basic("reader", "pass")
+///     .first_byte_timeout(Duration::from_secs(60))
+///     .allow_redirects_to("cdn.example.org")
+///     .listing(Listing::Manifest("keys.txt".into()))
+///     .build()?;
+/// assert_eq!(format!("{store:?}"), r#"Http { url: "https://data.example.org/train/", .. }"#);
+/// # datapipes::Ok(())
+/// ```
 #[must_use = "it does nothing until `build`"]
 pub struct HttpBuilder {
     url: String,
@@ -248,10 +262,7 @@ impl HttpBuilder {
             return Err(problem);
         }
         let mut secrets = self.secrets;
-        if let Some(query) = address.base().query() {
-            secrets.add(query);
-            address.base().query_pairs().for_each(|(_, value)| secrets.add(&value));
-        }
+        secrets.add_query(address.base());
         let private = self.private
             || literal(address.base()).is_some_and(|own| !is_public(own))
             || address.base().host_str() == Some("localhost");

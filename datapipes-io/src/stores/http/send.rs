@@ -68,10 +68,12 @@ impl Inner {
     /// Where a redirect leads, if it may.
     fn follow(&self, from: &Url, found: &Response, name: &str) -> Result<Url> {
         let location = found.headers().get(LOCATION).and_then(|to| to.to_str().ok());
-        let to = location.and_then(|to| from.join(to).ok()).ok_or_else(|| {
+        let mut to = location.and_then(|to| from.join(to).ok()).ok_or_else(|| {
             let words = format!("{name}: status {} without a place to go", found.status().as_u16());
             Error::new(ErrorKind::Protocol, words)
         })?;
+        // Who we are is not for the server to say. A URL without a host has no user.
+        let _ = to.set_username("").and_then(|()| to.set_password(None));
         let no =
             |why: &str| Error::new(ErrorKind::Denied, format!("{name}: redirected to {}: {why}", shown(&to)));
         if !matches!(to.scheme(), "http" | "https") {

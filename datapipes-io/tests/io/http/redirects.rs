@@ -83,6 +83,18 @@ async fn row_64_a_host_that_is_named_is_followed_to_without_credentials() {
     assert_eq!(heard.header("range"), Some("bytes=1-3"));
     assert!(heard.header("authorization").is_none() && heard.header("x-key").is_none());
     assert!(heard.headers.iter().all(|(_, value)| !value.contains("marker")), "{heard:?}");
+    // What is secret in the place it led to is not shown, and a user in it not believed.
+    let place =
+        format!("http://marker-user:marker-pass@127.0.0.1:{}/k?sig=%2Fmarker-signed&c=2", other.port());
+    server.on("/k", [redirect(&place)]);
+    other.on("/k?sig=%2Fmarker-signed&c=2", [Act::Steps(vec![Step::Echo(403)])]);
+    let error = store.read("k").await.unwrap_err();
+    is(&error, ErrorKind::Denied, false);
+    assert!(
+        error.to_string().contains("[secret]") && !format!("{error:#?}").contains("marker"),
+        "{error:#?}"
+    );
+    assert!(other.requests().last().unwrap().header("authorization").is_none());
     // The port must be the one that was named.
     server.on("/k", [redirect(&format!("http://127.0.0.1:{}/k", server.port().wrapping_add(1).max(1)))]);
     is(&store.read("k").await.unwrap_err(), ErrorKind::Denied, false);

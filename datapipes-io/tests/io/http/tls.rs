@@ -35,6 +35,15 @@ async fn row_51_a_server_without_tls_is_no_server_with() {
 }
 
 #[tokio::test]
+async fn row_51_a_handshake_that_does_not_end_is_given_up() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let http = Http::builder(&format!("https://{}/", listener.local_addr().unwrap()));
+    let error = http.connect_timeout(Duration::from_millis(30)).build().unwrap().read("k").await.unwrap_err();
+    is(&error, ErrorKind::Unavailable, true);
+    assert!(error.to_string().contains("no connection in time"), "{error}");
+}
+
+#[tokio::test]
 async fn row_57_a_body_that_is_cut_under_tls_is_known_to_be() {
     let (server, pem) = tls::start(&["127.0.0.1"]);
     server.on("/k", [cut_body(b"0123456789", 4), object("0123456789")]);

@@ -27,7 +27,7 @@ pub enum Listing {
     Auto,
     /// The pages that servers make of folders: HTML as of nginx, Apache, lighttpd or Python, or JSON as of nginx
     /// (`autoindex_format json`) or Caddy. Folders are entered one by one, in ascending order of the bytes of keys; the
-    /// names of one folder and of those above it are held. JSON tells sizes, HTML none that are exact. A folder that
+    /// names of one folder and of those above it are held, up to 4 million of each. JSON tells sizes, HTML none that are exact. A folder that
     /// is not there has no objects.
     Pages,
     /// A file below the store's URL that names all objects, in its order; read line by line, nothing is held.
@@ -79,7 +79,8 @@ async fn find(http: &Http, prefix: String) -> Result<BoxStream<'static, Result<M
     {
         return Ok(stream::empty().boxed());
     }
-    Err(first.within("no manifest, and no listing"))
+    let words = format!("{}: no manifest, and no listing", shown(http, folder));
+    Err(Error::new(first.kind(), words).with_source(first))
 }
 
 /// Something to be read as a listing.

@@ -18,6 +18,9 @@ const DEPTH: usize = 64;
 /// How long a tag of HTML may be.
 const TAG: usize = 64 << 10;
 
+/// How many names of one folder are taken.
+const NAMES: usize = 4_000_000;
+
 /// The names in a folder, sorted.
 type Entries = Vec<(String, Result<Meta>)>;
 
@@ -95,6 +98,7 @@ pub(super) async fn entries(http: &Http, folder: &str, strict: bool) -> Result<E
             elements
                 .feed(&data?, &mut |element| page.element(element))
                 .map_err(|why| corrupt(&text.name, why))?;
+            page.check_size()?;
         }
         elements.end().map_err(|why| corrupt(&text.name, why))?;
     } else if matches!(&*text.kind, "text/html" | "application/xhtml+xml") {
@@ -103,6 +107,7 @@ pub(super) async fn entries(http: &Http, folder: &str, strict: bool) -> Result<E
             links
                 .feed(&data?, &mut |href| page.link(&text.url, href))
                 .map_err(|why| corrupt(&text.name, why))?;
+            page.check_size()?;
         }
         if strict && !links.says_it_lists() {
             return Err(corrupt(&text.name, "a page that is not of a folder"));
@@ -125,6 +130,13 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
+    fn check_size(&self) -> Result<()> {
+        if self.found.len() <= NAMES {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Limit, format!("{}: more than {NAMES} names in one folder", self.name)))
+    }
+
     fn add(&mut self, name: &str, size: Option<u64>) {
         let key = format!("{}{name}", self.folder);
         let inner = name.strip_suffix('/').unwrap_or(name);
