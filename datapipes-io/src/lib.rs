@@ -12,7 +12,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`stores`]: the local file system.
+//! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
 //! - [`formats`]: tar archives, gzip, and WebDataset's samples.
 //!
 //! Payloads are [`bytes::Bytes`], and stay where they were read: the members of an archive, and the fields of a

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "cloud")]
 pub mod cloud;
+#[cfg(feature = "http")]
+pub mod http;
 mod list;
 pub mod local;
 mod memory;
@@ -13,6 +15,8 @@ mod open;
 mod pattern;
 mod redact;
 
+#[cfg(feature = "http")]
+pub use http::Http;
 pub use list::ListStore;
 pub use memory::Memory;
 pub use object::{Body, Get, Meta, Object};

@@ -85,6 +85,9 @@ fn file(url: &str) -> Result<std::path::PathBuf> {
 /// A store beyond this machine.
 fn far(scheme: &str, url: &str) -> Result<Arc<dyn Store>> {
     match scheme {
+        #[cfg(feature = "http")]
+        "http" | "https" => Ok(Arc::new(super::Http::new(url)?)),
+        #[cfg(not(feature = "http"))]
         "http" | "https" => missing(url, "http"),
         #[cfg(feature = "cloud")]
         "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "abfs" | "abfss" => {

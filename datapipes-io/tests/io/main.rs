@@ -1,9 +1,14 @@
 //! What the stores and formats promise, by the rows of the fault matrix where one applies.
 
 mod gzip;
+#[cfg(all(feature = "http", unix))]
+mod http;
 mod list;
 mod load;
 mod samples;
+#[cfg(all(feature = "http", unix))]
+#[path = "../support/mod.rs"]
+mod support;
 mod tar;
 
 use std::process::Command;

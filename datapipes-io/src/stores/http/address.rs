@@ -1,0 +1,228 @@
+//! Where objects are: keys below a base URL, which addresses are public, and what of a URL may be shown.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use datapipes::{Error, ErrorKind, Result};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use reqwest::Url;
+
+/// What a part of a path cannot hold as it is. `/` between the parts stays.
+const IN_PATH: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// A base URL. Its query, as of a signed URL, goes with every request and is never shown.
+pub(super) struct Address {
+    base: Url,
+    shown: String,
+}
+
+/// User and password, as they stood in a URL.
+pub(super) type User = (String, String);
+
+impl Address {
+    /// Takes a URL apart. What it says never holds the URL, which may hold secrets.
+    pub fn parse(url: &str) -> Result<(Address, Option<User>)> {
+        let wrong = |why: String| Error::new(ErrorKind::Config, format!("an HTTP store: {why}"));
+        let mut base = Url::parse(url).map_err(|error| wrong(format!("its URL cannot be read: {error}")))?;
+        if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
+            return Err(wrong("its URL begins with neither http:// nor https://".into()));
+        }
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let user = (!base.username().is_empty() || base.password().is_some())
+            .then(|| (decoded(base.username()), decoded(base.password().unwrap_or(""))));
+        let cleared = base.set_username("").and_then(|()| base.set_password(None));
+        cleared.map_err(|()| wrong("its URL has no room for a user".into()))?;
+        base.set_fragment(None);
+        if !base.path().ends_with('/') {
+            base.set_path(&format!("{}/", base.path()));
+        }
+        let shown = shown(&base);
+        Ok((Address { base, shown }, user))
+    }
+
+    /// It, without anything secret.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    pub fn base(&self) -> &Url {
+        &self.base
+    }
+
+    /// What the requests of an object go to.
+    pub fn of(&self, key: &str) -> Result<Url> {
+        check_key(key).map_err(|why| Error::new(ErrorKind::Denied, format!("{}{key}: {why}", self.shown)))?;
+        Ok(self.below(key))
+    }
+
+    /// The URL of a folder: `""`, or a key with `/` at its end.
+    pub fn folder(&self, folder: &str) -> Result<Url> {
+        if folder.is_empty() { Ok(self.base.clone()) } else { self.of(folder) }
+    }
+
+    fn below(&self, key: &str) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{}", self.base.path(), utf8_percent_encode(key, IN_PATH)));
+        url
+    }
+}
+
+/// Why a key is none, if it is none.
+pub(super) fn check_key(key: &str) -> Result<(), &'static str> {
+    if key.is_empty() || key.starts_with('/') {
+        Err("a key is a relative path")
+    } else if key.split('/').any(|part| part == "." || part == "..") {
+        Err("a key does not lead out of its store")
+    } else {
+        Ok(())
+    }
+}
+
+/// A URL without user, password, query and fragment.
+pub(super) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // A URL without a host has no user either.
+    let _ = url.set_username("").and_then(|()| url.set_password(None));
+    url.set_query(None);
+    url.set_fragment(None);
+    url.into()
+}
+
+/// Scheme, host and port: to whom credentials may go.
+pub(super) fn same_origin(a: &Url, b: &Url) -> bool {
+    a.scheme() == b.scheme()
+        && a.host_str() == b.host_str()
+        && a.port_or_known_default() == b.port_or_known_default()
+}
+
+/// The address that a URL names by number.
+pub(super) fn literal(url: &Url) -> Option<IpAddr> {
+    url.host_str()?.trim_matches(['[', ']']).parse().ok()
+}
+
+/// Whether an address is of the public internet, as far as that is known: not of this machine, not of a private or
+/// link-local net (where clouds keep their metadata services), not reserved.
+pub(super) fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    !(address.is_loopback()
+        || address.is_private()
+        || address.is_link_local()
+        || address.is_unspecified()
+        || address.is_broadcast()
+        || address.is_multicast()
+        || address.is_documentation()
+        || a == 0
+        || a >= 240
+        || (a == 100 && (64..128).contains(&b))
+        || (a == 192 && b == 0 && c == 0)
+        || (a == 198 && (18..20).contains(&b)))
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let parts = address.segments();
+    // Addresses that hold one of version 4: mapped, compatible, NAT64, 6to4.
+    let inner = match parts {
+        [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some((high, low)),
+        [0x2002, high, low, ..] => Some((high, low)),
+        _ => None,
+    };
+    if let Some((high, low)) = inner {
+        return is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
+    }
+    // Global unicast is 2000::/3; of that, 2001:db8::/32 is for documentation.
+    parts[0] & 0xe000 == 0x2000 && !(parts[0] == 0x2001 && parts[1] == 0xdb8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_one_path_whatever_stands_in_it() {
+        let (address, _) = Address::parse("https://host/da%20ta?sig=x").unwrap();
+        for (key, path) in [
+            ("a/b.jpg", "/da%20ta/a/b.jpg"),
+            ("a b#c?d%e", "/da%20ta/a%20b%23c%3Fd%25e"),
+            ("a%2Fb", "/da%20ta/a%252Fb"),
+            ("%2e%2e/x", "/da%20ta/%252e%252e/x"),
+            ("ü/\u{1f600}", "/da%20ta/%C3%BC/%F0%9F%98%80"),
+            ("a\\..\\b", "/da%20ta/a%5C..%5Cb"),
+            ("line\nend\t ", "/da%20ta/line%0Aend%09%20"),
+            ("a//b+c&d=e;f", "/da%20ta/a//b+c&d=e;f"),
+            ("http://x/", "/da%20ta/http://x/"),
+        ] {
+            let url = address.of(key).unwrap();
+            assert_eq!((url.path(), url.query()), (path, Some("sig=x")), "{key}");
+        }
+        for key in ["", "/a", "..", "a/../b", "./a", "a/."] {
+            assert_eq!(address.of(key).unwrap_err().kind(), ErrorKind::Denied, "{key}");
+        }
+        assert_eq!(address.folder("").unwrap().path(), "/da%20ta/");
+        assert_eq!(address.folder("x y/").unwrap().path(), "/da%20ta/x%20y/");
+    }
+
+    #[test]
+    fn what_is_secret_is_not_shown() {
+        let (address, user) = Address::parse("https://us%40er:p%2Fw@host:8443/data?sig=x#f").unwrap();
+        assert_eq!(address.shown(), "https://host:8443/data/");
+        assert_eq!(user, Some(("us@er".into(), "p/w".into())));
+        for wrong in ["ftp://marker@x/", "marker", "http://marker:marker@"] {
+            let error = Address::parse(wrong).err().unwrap();
+            assert!(error.kind() == ErrorKind::Config && !error.to_string().contains("marker"), "{error}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_machines_and_private_nets_are_not_public() {
+        for text in ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "::ffff:8.8.8.8", "2002:808:808::"] {
+            assert!(is_public(text.parse().unwrap()), "{text}");
+        }
+        for text in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "192.0.0.1",
+            "198.18.0.1",
+            "::1",
+            "::",
+            "fe80::1",
+            "fc00::1",
+            "fd00:ec2::254",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "2001:db8::1",
+            "ff02::1",
+        ] {
+            assert!(!is_public(text.parse().unwrap()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What failed answers and failed connections mean: which kind, whether it may pass, and words without secrets.
+
+use std::error::Error as _;
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use datapipes::{Error, ErrorKind};
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{StatusCode, Url};
+
+/// How much of the body of a refusal is shown.
+const EXCERPT: usize = 1024;
+
+/// A pause longer than this is not believed in full.
+const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Texts that must not be shown, and what is shown of a stranger's text that may hold them.
+#[derive(Clone, Default)]
+pub(super) struct Secrets(Vec<String>);
+
+impl Secrets {
+    pub fn add(&mut self, text: &str) {
+        // A secret of fewer bytes would blot out innocent words.
+        if text.len() >= 4 && !self.0.iter().any(|known| known == text) {
+            self.0.push(text.to_owned());
+            self.0.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        }
+    }
+
+    /// The query of a URL, as a whole and in its parts.
+    pub fn add_query(&mut self, url: &Url) {
+        let query = url.query().unwrap_or("");
+        self.add(query);
+        query.split('&').filter_map(|pair| Some(pair.split_once('=')?.1)).for_each(|value| self.add(value));
+        url.query_pairs().for_each(|(_, value)| self.add(&value));
+    }
+
+    /// How many bytes of a body are read for its excerpt.
+    pub fn excerpt_reads(&self) -> usize {
+        EXCERPT + self.0.first().map_or(0, String::len)
+    }
+
+    /// The beginning of a text, without secrets, on one line.
+    pub fn excerpt(&self, body: &[u8]) -> String {
+        let mut text = String::from_utf8_lossy(body).into_owned();
+        for secret in &self.0 {
+            text = text.replace(secret, "[secret]");
+        }
+        // The reading may have ended within one.
+        if let Some(at) = self.0.iter().filter_map(|secret| begun(&text, secret)).min() {
+            text.truncate(at);
+        }
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let text: String = words.join(" ").escape_debug().collect();
+        head(&text, EXCERPT).to_owned()
+    }
+}
+
+/// The beginning of a text, of at most so many bytes.
+pub(super) fn head(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+/// Where the end of a text is the beginning of a secret.
+fn begun(text: &str, secret: &str) -> Option<usize> {
+    (4..secret.len().min(text.len() + 1)).rev().find_map(|length| {
+        let head = secret.get(..length)?;
+        text.ends_with(head).then(|| text.len() - length)
+    })
+}
+
+/// The error of a status that is not the one hoped for.
+pub(super) fn status(name: &str, status: StatusCode, headers: &HeaderMap, excerpt: &str) -> Error {
+    let code = status.as_u16();
+    let (kind, passing) = match code {
+        404 | 410 => (ErrorKind::NotFound, false),
+        401 | 403 | 407 | 511 => (ErrorKind::Denied, false),
+        412 => (ErrorKind::Changed, false),
+        408 | 429 => (ErrorKind::Unavailable, true),
+        501 | 505 => (ErrorKind::Unsupported, false),
+        500..600 => (ErrorKind::Unavailable, true),
+        _ => (ErrorKind::Protocol, false),
+    };
+    let colon = if excerpt.is_empty() { "" } else { ": " };
+    let error = Error::new(kind, format!("{name}: status {code}{colon}{excerpt}"));
+    match (passing, retry_after(headers, SystemTime::now())) {
+        (true, Some(pause)) => error.retry_after(pause),
+        (true, None) => error.passing(),
+        (false, _) => error,
+    }
+}
+
+/// How long the service asks to be left alone: seconds or a date. What is neither is ignored.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let pause = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        text.parse().map_or(LONGEST_PAUSE, Duration::from_secs)
+    } else {
+        httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or(Duration::ZERO)
+    };
+    Some(pause.min(LONGEST_PAUSE))
+}
+
+/// What lies beneath an error of the transport.
+enum Cause {
+    /// The connection ended where it should not.
+    Cut,
+    /// The name of the host leads nowhere now.
+    NoAddress,
+    /// A rule of this store forbids it.
+    Forbidden,
+    /// The other side is not who it says it is.
+    Certificate,
+    /// The other side and this one do not agree on encryption.
+    Tls,
+    /// The other side does not speak HTTP rightly.
+    Malformed,
+    /// It took too long.
+    Slow,
+    Other,
+}
+
+/// The addresses of a name that may not be asked for; the text says why.
+#[derive(Debug)]
+pub(super) struct Forbidden(pub String);
+
+/// A name without an address.
+#[derive(Debug)]
+pub(super) struct NoAddress(pub String);
+
+impl std::fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::fmt::Display for NoAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Forbidden {}
+impl std::error::Error for NoAddress {}
+
+fn cause(error: &reqwest::Error) -> Cause {
+    let mut next = error.source();
+    let mut found = Cause::Other;
+    while let Some(error) = next {
+        if error.is::<Forbidden>() {
+            return Cause::Forbidden;
+        } else if error.is::<NoAddress>() {
+            return Cause::NoAddress;
+        } else if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+            return match tls {
+                rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
+                    Cause::Certificate
+                }
+                _ => Cause::Tls,
+            };
+        } else if let Some(hyper) = error.downcast_ref::<hyper::Error>() {
+            if hyper.is_parse() {
+                return Cause::Malformed;
+            } else if hyper.is_incomplete_message() || hyper.is_canceled() || hyper.is_closed() {
+                found = Cause::Cut;
+            }
+        }
+        let io = error.downcast_ref::<io::Error>();
+        match io.map(io::Error::kind) {
+            Some(
+                io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::NotConnected,
+            ) => found = Cause::Cut,
+            Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => found = Cause::Malformed,
+            Some(io::ErrorKind::TimedOut) => found = Cause::Slow,
+            _ => {}
+        }
+        // An I/O error hides what it was made of: `source` is the cause of that.
+        let inner = io.and_then(io::Error::get_ref);
+        next = inner.map_or(error.source(), |inner| Some(inner as &(dyn std::error::Error + 'static)));
+    }
+    if error.is_timeout() && matches!(found, Cause::Other) { Cause::Slow } else { found }
+}
+
+/// Whether a request that got no answer may simply be sent again: its connection had ended before.
+pub(super) fn is_stale(error: &reqwest::Error) -> bool {
+    !error.is_connect() && matches!(cause(error), Cause::Cut)
+}
+
+/// The error of a request that got no answer.
+pub(super) fn transport(name: &str, error: reqwest::Error) -> Error {
+    let connect = error.is_connect();
+    let (kind, what, passing) = match cause(&error) {
+        Cause::Certificate => (ErrorKind::Denied, "the certificate is not trusted", false),
+        Cause::Forbidden => (ErrorKind::Denied, "refused", false),
+        Cause::Tls => (ErrorKind::Protocol, "no agreement on encryption", false),
+        Cause::Malformed => (ErrorKind::Protocol, "not an answer of HTTP", false),
+        Cause::NoAddress => (ErrorKind::Unavailable, "no such host", true),
+        Cause::Slow if connect => (ErrorKind::Unavailable, "no connection in time", true),
+        Cause::Cut | Cause::Other if connect => (ErrorKind::Unavailable, "no connection", true),
+        Cause::Cut => (ErrorKind::Unavailable, "the connection ended without an answer", true),
+        Cause::Slow => (ErrorKind::Unavailable, "no answer in time", true),
+        Cause::Other if error.is_builder() => (ErrorKind::Config, "no request can be made of it", false),
+        Cause::Other => (ErrorKind::Io, "the request failed", true),
+    };
+    finish(Error::new(kind, format!("{name}: {what}")), passing, error)
+}
+
+/// The error of a body that broke off after `got` bytes.
+pub(super) fn body(name: &str, got: u64, want: Option<u64>, error: reqwest::Error) -> Error {
+    let so_far = so_far(got, want);
+    let (kind, what, passing) = match cause(&error) {
+        Cause::Malformed => (ErrorKind::Protocol, "wrong chunks", false),
+        Cause::Slow => (ErrorKind::Unavailable, "no more in time", true),
+        _ => (ErrorKind::Truncated, "cut", true),
+    };
+    finish(Error::new(kind, format!("{name}: {what} after {so_far}")), passing, error)
+}
+
+/// `3 of 7 bytes`.
+pub(super) fn so_far(got: u64, want: Option<u64>) -> String {
+    match want {
+        Some(want) => format!("{got} of {want} bytes"),
+        None => format!("{got} bytes"),
+    }
+}
+
+fn finish(error: Error, passing: bool, source: reqwest::Error) -> Error {
+    let error = error.with_source(source.without_url());
+    if passing { error.passing() } else { error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pause(text: &str) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert(RETRY_AFTER, text.parse().unwrap());
+        retry_after(&headers, httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap())
+    }
+
+    #[test]
+    fn row_53_a_pause_is_seconds_or_a_date_and_never_absurd() {
+        assert_eq!(pause("2"), Some(Duration::from_secs(2)));
+        assert_eq!(pause("Sun, 06 Nov 1994 08:49:47 GMT"), Some(Duration::from_secs(10)));
+        assert_eq!(pause("Sun, 06 Nov 1994 08:49:27 GMT"), Some(Duration::ZERO));
+        for absurd in ["1000000000", "99999999999999999999999", "Sat, 06 Nov 2094 08:49:37 GMT"] {
+            assert_eq!(pause(absurd), Some(LONGEST_PAUSE));
+        }
+        for nonsense in ["-1", "soon", "1.5", ""] {
+            assert_eq!(pause(nonsense), None);
+        }
+    }
+
+    #[test]
+    fn row_73_an_excerpt_holds_no_secret_not_even_a_part_at_its_end() {
+        let mut secrets = Secrets::default();
+        secrets.add("marker-0123456789");
+        secrets.add("abc");
+        assert_eq!(secrets.excerpt(b"a\n marker-0123456789\x07b abc"), "a [secret]\\u{7}b abc");
+        assert_eq!(secrets.excerpt(b"said marker-01234"), "said");
+        let mut long = vec![b'x'; EXCERPT - 3];
+        long.extend_from_slice(b"marker-0123456789");
+        assert_eq!(long.len().min(secrets.excerpt_reads()), long.len());
+        assert!(!secrets.excerpt(&long[..secrets.excerpt_reads().min(long.len())]).contains("mark"));
+        assert!(secrets.excerpt(&vec![0xff; 5000]).len() <= EXCERPT);
+    }
+}

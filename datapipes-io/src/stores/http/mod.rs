@@ -1,0 +1,198 @@
+//! Objects on a web server: `http://` and `https://`.
+
+mod address;
+mod answer;
+mod body;
+mod fault;
+mod list;
+mod options;
+mod resolve;
+mod send;
+
+pub use list::Listing;
+pub use options::HttpBuilder;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use datapipes::{Error, ErrorKind, Result};
+use futures::stream::BoxStream;
+use reqwest::header::{HeaderMap, HeaderValue, IF_MATCH, RANGE};
+use reqwest::{Client, Method};
+
+use super::{Body, Get, Meta, Object, Store};
+use address::Address;
+use answer::Answer;
+use body::Rate;
+use fault::Secrets;
+
+/// Objects on a web server: what lies below a URL, by GET and HEAD. Clones share connections.
+///
+/// As many requests as are asked for are in flight at once, over as many connections (HTTP/1.1), which are kept open
+/// for the next; nothing is buffered but what the network brings for bodies that are open. It needs tokio: its futures
+/// are polled on a runtime of tokio, as those of a graph are.
+///
+/// What it takes for an answer is narrow, so that no bytes are ever wrong:
+/// - status 200 for a whole object, 206 with the very range asked for for a range; nothing else;
+/// - a length that is announced, or chunks, so that a body that was cut is known to be (see
+///   [`allow_unknown_length`](HttpBuilder::allow_unknown_length));
+/// - no content encoding: `identity` is asked for, and anything else refused;
+/// - an ETag, if it is strong, is the [version](Meta::version). A read of one version asks for that (`If-Match`), and
+///   looks at the answer's besides. A weak ETag or a time of change says too little and is left out.
+///
+/// A server that answers 200 with a page for people (a login, a notice) cannot be told from one that answers with the
+/// object. The decoder of the data will.
+///
+/// Redirects within the scheme, host and port of the store are followed; others only as far as
+/// [`allow_redirects_to`](HttpBuilder::allow_redirects_to) says. The environment's proxies are not used unless asked
+/// for. A request whose kept connection turns out to have ended is sent again, once, at once. Nothing else is tried
+/// again here: that is the work of a wrapper.
+///
+/// # Errors
+/// | what | kind | passing |
+/// |---|---|---|
+/// | 404, 410 | `NotFound` | no |
+/// | 401, 403, 407; an untrusted certificate; a redirect or key that is not allowed | `Denied` | no |
+/// | 412, another ETag than that of the version asked for | `Changed` | no |
+/// | 408, 429, 5xx; no address, no connection, no answer, or a stalled body | `Unavailable` | yes, after `Retry-After` |
+/// | 501, 505 | `Unsupported` | no |
+/// | a body that ends early | `Truncated` | yes |
+/// | any other status; a wrong range, length, chunk or encoding; too many headers | `Protocol` | no |
+///
+/// The beginning of a refusal's body is shown, up to 1 KiB, without the secrets that the store knows.
+///
+/// # Cancellation
+/// Dropping a request or a body ends its transfer, and its connection with it unless all of it is here already.
+///
+/// # Examples
+/// ```
+/// use datapipes_io::stores::{Http, Store};
+/// let store = Http::builder("https://data.example.org/train?signature=0f3a").bearer("token").build()?;
+/// assert_eq!(store.url(), "https://data.example.org/train/");
+/// assert_eq!(store.url_of("a b.jpg"), "https://data.example.org/train/a b.jpg");
+/// # datapipes::Ok(())
+/// ```
+#[derive(Clone)]
+pub struct Http(Arc<Inner>);
+
+struct Inner {
+    address: Address,
+    client: Client,
+    /// Only ever for the store's own origin.
+    headers: HeaderMap,
+    secrets: Secrets,
+    first_byte: Duration,
+    rate: Rate,
+    follow: Vec<String>,
+    unknown_length: bool,
+    listing: Listing,
+}
+
+impl Http {
+    /// What lies below a URL, `http://` or `https://`. With `user:password@` it authenticates; a query goes with
+    /// every request. Neither is ever shown.
+    ///
+    /// # Errors
+    /// `Config` if it is no such URL.
+    pub fn new(url: &str) -> Result<Http> {
+        Http::builder(url).build()
+    }
+
+    /// As [`new`](Http::new), with more to say.
+    pub fn builder(url: &str) -> HttpBuilder {
+        HttpBuilder::new(url)
+    }
+
+    /// HEAD, or the first byte where a server does not know that.
+    async fn look(&self, key: &str) -> Result<Meta> {
+        let name = self.url_of(key);
+        let url = self.0.address.of(key)?;
+        let found = self.0.send(Method::HEAD, url.clone(), HeaderMap::new(), &name).await?;
+        if !matches!(found.status().as_u16(), 405 | 501) {
+            return Ok(Answer::check_head(&self.0, &name, found).await?.meta(key));
+        }
+        let first = 0..1;
+        let found = self.0.send(Method::GET, url, range_header(&first), &name).await?;
+        match found.status().as_u16() {
+            // It may not know ranges either. What it says of the whole will do.
+            200 => Ok(Answer::check(&self.0, &name, found, None).await?.meta(key)),
+            416 => Ok(Meta { size: answer::size_in_416(found.headers()), ..Meta::new(key) }),
+            _ => Ok(Answer::check(&self.0, &name, found, Some(&first)).await?.meta(key)),
+        }
+    }
+
+    /// An object of which no byte was asked for.
+    async fn nothing(&self, key: &str, at: u64, version: Option<&str>) -> Result<Object> {
+        let (name, meta) = (self.url_of(key), self.look(key).await?);
+        answer::check_version(&name, version, meta.version.as_deref())?;
+        if let Some(size) = meta.size.filter(|size| at > *size) {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                format!("{name}: it has {size} bytes, none at {at}"),
+            ));
+        }
+        Ok(Object { meta, range: at..at, body: Body::once(bytes::Bytes::new()), url: name })
+    }
+}
+
+fn range_header(range: &std::ops::Range<u64>) -> HeaderMap {
+    let text = match range.end {
+        u64::MAX => format!("bytes={}-", range.start),
+        end => format!("bytes={}-{}", range.start, end - 1),
+    };
+    HeaderMap::from_iter([(RANGE, HeaderValue::try_from(text).expect("digits"))])
+}
+
+#[async_trait]
+impl Store for Http {
+    fn url(&self) -> &str {
+        self.0.address.shown()
+    }
+
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        let name = self.url_of(key);
+        let url = self.0.address.of(key)?;
+        let version = get.version.as_deref();
+        let mut headers = match &get.range {
+            Some(range) if range.start > range.end => {
+                let words = format!("{name}: a range that ends before it begins");
+                return Err(Error::new(ErrorKind::Protocol, words));
+            }
+            Some(range) if range.is_empty() => return self.nothing(key, range.start, version).await,
+            Some(range) => range_header(range),
+            None => HeaderMap::new(),
+        };
+        if let Some(version) = version {
+            let tag = HeaderValue::from_str(version).ok().filter(|_| answer::is_strong(version));
+            // It cannot have been this store's word for what it has now.
+            let tag = tag.ok_or_else(|| Error::new(ErrorKind::Changed, format!("{name}: not an ETag")))?;
+            headers.insert(IF_MATCH, tag);
+        }
+        let found = self.0.send(Method::GET, url, headers, &name).await?;
+        if let (416, Some(range)) = (found.status().as_u16(), &get.range)
+            && answer::size_in_416(found.headers()) == Some(range.start)
+        {
+            return self.nothing(key, range.start, version).await;
+        }
+        let answer = Answer::check(&self.0, &name, found, get.range.as_ref()).await?;
+        answer::check_version(&name, version, answer.version.as_deref())?;
+        Ok(answer.open(&self.0, key, name))
+    }
+
+    async fn head(&self, key: &str) -> Result<Meta> {
+        self.look(key).await
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        list::list(self.clone(), prefix.to_owned())
+    }
+}
+
+/// Without what is secret.
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").field("url", &self.url()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,414 @@
+//! What an HTTP store can be told.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datapipes::{Error, ErrorKind, Result};
+use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Certificate, ClientBuilder, Proxy};
+
+use super::address::{Address, is_public, literal};
+use super::body::Rate;
+use super::fault::Secrets;
+use super::resolve::Guard;
+use super::{Http, Inner, Listing};
+
+/// What an [`Http`] store can be told; made by [`Http::builder`].
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use datapipes_io::stores::{Http, Store, http::Listing};
+/// let store = Http::builder("https://data.example.org/train")
+///     .basic("reader", "pass")
+///     .first_byte_timeout(Duration::from_secs(60))
+///     .allow_redirects_to("cdn.example.org")
+///     .listing(Listing::Manifest("keys.txt".into()))
+///     .build()?;
+/// assert_eq!(format!("{store:?}"), r#"Http { url: "https://data.example.org/train/", .. }"#);
+/// # datapipes::Ok(())
+/// ```
+#[must_use = "it does nothing until `build`"]
+pub struct HttpBuilder {
+    url: String,
+    headers: HeaderMap,
+    secrets: Secrets,
+    roots: Vec<Certificate>,
+    proxies: Option<Vec<Proxy>>,
+    user_agent: String,
+    connect: Duration,
+    idle: Duration,
+    first_byte: Duration,
+    rate: Rate,
+    version: Version,
+    follow: Vec<String>,
+    private: bool,
+    unknown_length: bool,
+    listing: Listing,
+    problem: Option<Error>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Version {
+    One,
+    Negotiated,
+    Two,
+}
+
+/// Headers that the store sets itself, or that would change what an answer means.
+const RESERVED: &[HeaderName] = &[
+    header::ACCEPT_ENCODING,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::IF_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_NONE_MATCH,
+    header::IF_RANGE,
+    header::IF_UNMODIFIED_SINCE,
+    header::RANGE,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+impl HttpBuilder {
+    pub(super) fn new(url: &str) -> Self {
+        HttpBuilder {
+            url: url.to_owned(),
+            headers: HeaderMap::new(),
+            secrets: Secrets::default(),
+            roots: Vec::new(),
+            proxies: Some(Vec::new()),
+            user_agent: concat!("datapipes/", env!("CARGO_PKG_VERSION")).to_owned(),
+            connect: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
+            first_byte: Duration::from_secs(30),
+            rate: Rate { bytes: 1024, over: Duration::from_secs(10) },
+            version: Version::One,
+            follow: Vec::new(),
+            private: false,
+            unknown_length: false,
+            listing: Listing::Auto,
+            problem: None,
+        }
+    }
+
+    /// Sends a user and a password (basic authentication). A URL with `user:password@` does the same.
+    pub fn basic(mut self, user: &str, password: &str) -> Self {
+        let pair = base64(format!("{user}:{password}").as_bytes());
+        for secret in [user, password, &pair] {
+            self.secrets.add(secret);
+        }
+        self.secret_header(header::AUTHORIZATION, &format!("Basic {pair}"))
+    }
+
+    /// Sends a token (`Authorization: Bearer`).
+    pub fn bearer(mut self, token: &str) -> Self {
+        self.secrets.add(token);
+        self.secret_header(header::AUTHORIZATION, &format!("Bearer {token}"))
+    }
+
+    /// Sends a header with every request to the store's own host. Its value is taken for a secret.
+    ///
+    /// Headers that say what of an object is asked for, or how the answer is encoded, are the store's own: naming one
+    /// is an error of [`build`](Self::build).
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        match HeaderName::from_bytes(name.as_bytes()) {
+            Ok(name) if !RESERVED.contains(&name) => self.secret_header(name, value),
+            Ok(name) => {
+                self.fail(format!("the header {name} is set by the store itself"));
+                self
+            }
+            Err(_) => {
+                self.fail("a header has a name that is none".into());
+                self
+            }
+        }
+    }
+
+    fn secret_header(mut self, name: HeaderName, value: &str) -> Self {
+        match HeaderValue::from_str(value) {
+            Ok(mut header) => {
+                header.set_sensitive(true);
+                self.secrets.add(value);
+                self.headers.insert(name, header);
+            }
+            Err(_) => self.fail(format!("the value of the header {name} has characters that none may have")),
+        }
+        self
+    }
+
+    /// Trusts the certificates in a PEM text too, besides those that this machine trusts.
+    pub fn root_certificates(mut self, pem: impl AsRef<[u8]>) -> Self {
+        match Certificate::from_pem_bundle(pem.as_ref()) {
+            Ok(roots) if !roots.is_empty() => self.roots.extend(roots),
+            _ => self.fail("no certificate in what was given as PEM".into()),
+        }
+        self
+    }
+
+    /// Goes through the proxies that the environment names (`HTTPS_PROXY` and so on). By default it is not looked at.
+    pub fn proxy_from_environment(mut self) -> Self {
+        self.proxies = None;
+        self
+    }
+
+    /// Goes through a proxy, `http://[user:password@]host:port`.
+    pub fn proxy(mut self, url: &str) -> Self {
+        if let Ok((_, Some((user, password)))) = Address::parse(url) {
+            for secret in [&*user, &*password, &base64(format!("{user}:{password}").as_bytes())] {
+                self.secrets.add(secret);
+            }
+        }
+        match Proxy::all(url) {
+            Ok(proxy) => self.proxies.get_or_insert_default().push(proxy),
+            Err(_) => self.fail("the URL of the proxy cannot be read".into()),
+        }
+        self
+    }
+
+    /// What it calls itself; `datapipes/` and the version by default.
+    pub fn user_agent(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.user_agent);
+        self
+    }
+
+    /// How long a connection may take to be made, TLS included: 5 seconds by default.
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect = limit;
+        self
+    }
+
+    /// How long an answer may take to begin, connecting included: 30 seconds by default.
+    pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
+        self.first_byte = limit;
+        self
+    }
+
+    /// How long a connection is kept open unused: 60 seconds by default.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.idle = limit;
+        self
+    }
+
+    /// How many bytes a second a body must bring, on average over a time: 1024 over 10 seconds by default. Only the
+    /// time in which something is waited for counts; a rate of 0 is no limit. There is none for the whole of a body.
+    pub fn minimum_rate(mut self, bytes_a_second: u64, over: Duration) -> Self {
+        self.rate = Rate { bytes: bytes_a_second, over };
+        self
+    }
+
+    /// Offers HTTP/2 to `https://` hosts, which choose. By default all is HTTP/1.1.
+    ///
+    /// With HTTP/1.1 as many connections are made as requests are in flight, each with a window of its own: over a
+    /// long way that is faster, since all requests of HTTP/2 share one connection, and one lost packet holds up them
+    /// all. HTTP/2 helps where a host allows few connections, or where making one is dear.
+    pub fn http2(mut self) -> Self {
+        self.version = Version::Negotiated;
+        self
+    }
+
+    /// Speaks HTTP/2 without asking, for `http://` hosts that are known to.
+    pub fn http2_prior_knowledge(mut self) -> Self {
+        self.version = Version::Two;
+        self
+    }
+
+    /// Follows redirects to another host, `host` or `host:port`, too. Those within scheme, host and port of the store
+    /// are always followed, up to 5 in a row; none ever from `https` to `http`. Credentials, headers and the query of
+    /// the store's URL do not go to another host, another port or another scheme.
+    pub fn allow_redirects_to(mut self, host: &str) -> Self {
+        self.follow.push(host.to_ascii_lowercase());
+        self
+    }
+
+    /// Lets a name given to [`allow_redirects_to`](Self::allow_redirects_to) lead to this machine or a private net
+    /// though the store is on a public one. An address that is given there by number needs no such leave.
+    pub fn allow_private_redirects(mut self) -> Self {
+        self.private = true;
+        self
+    }
+
+    /// Accepts a body that ends where its connection ends, without a length or chunks. Such a body may be cut, and
+    /// nobody can tell.
+    pub fn allow_unknown_length(mut self) -> Self {
+        self.unknown_length = true;
+        self
+    }
+
+    /// Where the names of objects are found; see [`Listing`].
+    pub fn listing(mut self, listing: Listing) -> Self {
+        self.listing = listing;
+        self
+    }
+
+    fn fail(&mut self, why: String) {
+        self.problem.get_or_insert_with(|| Error::new(ErrorKind::Config, format!("an HTTP store: {why}")));
+    }
+
+    /// The store. Nothing is asked for yet.
+    ///
+    /// # Errors
+    /// `Config` if something it was told makes no sense.
+    pub fn build(mut self) -> Result<Http> {
+        let (address, user) = Address::parse(&self.url)?;
+        if let Some((user, password)) = user {
+            self = self.basic(&user, &password);
+        }
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        let mut secrets = self.secrets;
+        secrets.add_query(address.base());
+        let private = self.private
+            || literal(address.base()).is_some_and(|own| !is_public(own))
+            || address.base().host_str() == Some("localhost");
+        install_provider();
+        let own = address.base().host_str().unwrap_or("");
+        let mut client = ClientBuilder::new()
+            .user_agent(&self.user_agent)
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(self.connect)
+            .pool_idle_timeout(self.idle)
+            .tcp_nodelay(true)
+            .dns_resolver(Arc::new(Guard::new(own, private)));
+        client = match self.version {
+            Version::One => client.http1_only().retry(reqwest::retry::never()),
+            Version::Negotiated => client,
+            Version::Two => client.http2_prior_knowledge(),
+        };
+        // All requests to a host share one connection: its window is what is under way at once.
+        client = client
+            .http2_initial_connection_window_size(32 << 20)
+            .http2_initial_stream_window_size(2 << 20)
+            .http2_max_frame_size(64 << 10)
+            .http2_max_header_list_size(64 << 10);
+        // Without TLS there is nobody to trust, and reading what this machine trusts takes a while.
+        client = if address.base().scheme() == "http" && self.follow.is_empty() && self.proxies.is_some() {
+            client.tls_certs_only(self.roots)
+        } else {
+            client.tls_certs_merge(self.roots)
+        };
+        if let Some(proxies) = self.proxies {
+            client = proxies.into_iter().fold(client.no_proxy(), ClientBuilder::proxy);
+        }
+        let client = client.build().map_err(|error| {
+            Error::new(ErrorKind::Config, "an HTTP store: no client can be made")
+                .with_source(error.without_url())
+        })?;
+        Ok(Http(Arc::new(Inner {
+            address,
+            client,
+            headers: self.headers,
+            secrets,
+            first_byte: self.first_byte,
+            rate: self.rate,
+            follow: self.follow,
+            unknown_length: self.unknown_length,
+            listing: self.listing,
+        })))
+    }
+}
+
+/// Without one, making a client panics. One that the user installed before stays.
+fn install_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+/// Whether a host and port are on a list of `host` and `host:port`.
+pub(super) fn is_listed(list: &[String], url: &reqwest::Url) -> bool {
+    let Some(host) = url.host_str() else { return false };
+    let port = url.port_or_known_default().unwrap_or(0);
+    list.iter().any(|entry| {
+        // An address of version 6 has colons of its own, and brackets.
+        let bare = entry.parse::<IpAddr>().is_ok_and(|address| literal(url) == Some(address));
+        (url.port().is_none() && (bare || entry == host)) || *entry == format!("{host}:{port}")
+    })
+}
+
+fn base64(data: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(data.len().div_ceil(3) * 4);
+    for three in data.chunks(3) {
+        let bits =
+            three.iter().enumerate().fold(0u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
+        for at in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * at)) as usize & 63];
+            text.push(if at <= three.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+/// Without what is secret: the URL's user and query, headers, proxies.
+impl fmt::Debug for HttpBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url =
+            Address::parse(&self.url).map_or_else(|_| "..".into(), |(address, _)| address.shown().to_owned());
+        f.debug_struct("HttpBuilder")
+            .field("url", &url)
+            .field("connect_timeout", &self.connect)
+            .field("first_byte_timeout", &self.first_byte)
+            .field("minimum_rate", &self.rate)
+            .field("version", &self.version)
+            .field("redirects_to", &self.follow)
+            .field("listing", &self.listing)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        let cases = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
+        for (plain, coded) in cases {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+        assert_eq!(base64(&[0xfb, 0xff, 0xbf]), "+/+/");
+    }
+
+    #[test]
+    fn a_list_of_hosts_may_name_ports() {
+        let listed = |list: &[&str], url: &str| {
+            let list: Vec<_> = list.iter().map(|host| (*host).to_owned()).collect();
+            is_listed(&list, &url.parse().unwrap())
+        };
+        assert!(listed(&["a.org"], "https://a.org/x"));
+        assert!(listed(&["a.org:443"], "https://a.org/x"));
+        assert!(listed(&["a.org:8080"], "http://a.org:8080/x"));
+        assert!(listed(&["::1"], "http://[::1]/x"));
+        assert!(listed(&["[::1]:81"], "http://[::1]:81/x"));
+        for url in ["https://b.a.org/", "https://a.org:8443/", "https://a.org.b/", "https://b.org/a.org"] {
+            assert!(!listed(&["a.org"], url), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said_at_build_and_without_secrets() {
+        let wrong = [
+            Http::builder("http://h/").header("Range", "marker"),
+            Http::builder("http://h/").header("a b", "marker"),
+            Http::builder("http://h/").bearer("marker\n"),
+            Http::builder("http://h/").root_certificates("marker"),
+            Http::builder("http://h/").proxy("marker://marker@marker:marker"),
+            Http::builder("http//marker"),
+        ];
+        for builder in wrong {
+            assert!(!format!("{builder:?}").contains("marker"));
+            let error = builder.build().unwrap_err();
+            assert!(
+                error.kind() == ErrorKind::Config && !format!("{error:#?}").contains("marker"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What tests of stores share.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+pub mod bad_http;
+#[cfg(feature = "http")]
+pub mod h2;
+#[cfg(feature = "http")]
+pub mod tls;

@@ -1,0 +1,38 @@
+//! TLS for the server of [`bad_http`](super::bad_http), with a certificate of its own making.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use super::bad_http::{BadHttp, Wire};
+
+/// A server whose certificate, signed by itself, is for these names; and that certificate as PEM.
+pub fn start(names: &[&str]) -> (BadHttp, String) {
+    let (config, pem) = config(names, &[]);
+    let wrap = move |mut socket: TcpStream| {
+        let mut tls = ServerConnection::new(config.clone()).ok()?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut socket).ok()?;
+        }
+        Some(Box::new(StreamOwned::new(tls, socket)) as Box<dyn Wire>)
+    };
+    (BadHttp::start_with("https", wrap), pem)
+}
+
+/// A new certificate for these names, what a server needs to use it, and it as PEM.
+pub fn config(names: &[&str], protocols: &[&str]) -> (Arc<ServerConfig>, String) {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let own = rcgen::generate_simple_self_signed(names).expect("a certificate");
+    let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![own.cert.der().clone()], key.into())
+        .expect("a key that fits");
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    (Arc::new(config), own.cert.pem())
+}
