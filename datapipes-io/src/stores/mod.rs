@@ -1,14 +1,16 @@
 //! Where bytes come from: objects under keys, on this machine or far away.
 //!
-//! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as wrappers
-//! that are stores themselves.
+//! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as
+//! [`wrappers`] that are stores themselves.
 
 pub mod local;
 mod memory;
 mod object;
+pub mod wrappers;
 
 pub use memory::Memory;
 pub use object::{Body, Get, Meta, Object};
+pub use wrappers::{StoreExt, resilient};
 
 use std::fmt;
 use std::sync::Arc;

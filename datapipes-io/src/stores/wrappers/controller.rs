@@ -1,0 +1,414 @@
+//! How many requests to have in flight. Pure: it is told what happened and when.
+//!
+//! Two rules, of which the lower one holds:
+//!
+//! - **Overload**: no limit until the first answer that says so; then additive increase, multiplicative decrease (Chiu and
+//!   Jain, 1989). An overload halves the limit, and remembers at how many requests in flight it came. Below that, the
+//!   limit comes back by an eighth a round; above, it feels its way by one in sixteen rounds, as CUBIC does around the
+//!   last loss (RFC 9438). Requests that began before a decrease say nothing about it.
+//! - **Window**: twice the throughput times the latency without a queue, as BBR does for packets (Cardwell and others,
+//!   2016), with requests for packets. While the line is not full, throughput grows with the window, so the window
+//!   doubles each round; once it is full the window stays, however long one waits: half of it is under way and half of
+//!   it stands ready. From time to time the window is lowered to half of what the line holds, for a round, so that there is no queue
+//!   and the latency can be seen; likewise if the latency has grown and the throughput fallen.
+//!
+//! Where BBR takes the lowest latency, here it is the mean of a round: by Little's law in flight = throughput × *mean*
+//! latency, and where a quarter of the connections is ten times slower, the lowest would be a third of what is needed.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It was answered, and its body read.
+    Done,
+    /// The service had too much to do, or did not answer.
+    Overload,
+}
+
+/// A request that ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// When it began.
+    pub begun: Duration,
+    /// How many were in flight when it had begun, itself included.
+    pub level: usize,
+    /// How long it took the store, without what the consumer did in between.
+    pub took: Duration,
+    pub outcome: Outcome,
+}
+
+/// How many requests to have in flight.
+#[derive(Debug)]
+pub(super) struct Controller {
+    most: usize,
+    overload: Overload,
+    window: Option<Window>,
+}
+
+impl Controller {
+    pub(super) fn fixed(most: usize) -> Self {
+        Controller {
+            most: most.max(1),
+            overload: Overload { deaf: true, ..Overload::default() },
+            window: None,
+        }
+    }
+
+    pub(super) fn on_overload() -> Self {
+        Controller { most: usize::MAX, overload: Overload::default(), window: None }
+    }
+
+    pub(super) fn adaptive(most: usize) -> Self {
+        Controller { most: most.max(1), overload: Overload::default(), window: Some(Window::default()) }
+    }
+
+    /// How many there may be.
+    pub(super) fn limit(&self) -> usize {
+        let limit = self.window.as_ref().map_or(f64::INFINITY, |window| window.size).min(self.overload.limit);
+        (limit as usize).clamp(1, self.most)
+    }
+
+    /// A request has ended.
+    pub(super) fn finished(&mut self, now: Duration, sample: Sample) {
+        // Since it began, the limit may have grown by an eighth.
+        let used = sample.level as f64 * 1.2 + 1.0 >= self.limit() as f64;
+        match sample.outcome {
+            Outcome::Overload => self.overload.hit(now, sample),
+            Outcome::Done => {
+                if used {
+                    self.overload.grow();
+                }
+                if let Some(window) = &mut self.window {
+                    window.done(now, sample, self.most as f64, self.overload.limit);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Overload {
+    deaf: bool,
+    limit: f64,
+    /// The most that were in flight without harm, as far as the last overload tells.
+    ceiling: f64,
+    /// When the limit was lowered.
+    lowered: Option<Duration>,
+}
+
+impl Default for Overload {
+    fn default() -> Self {
+        Overload { deaf: false, limit: f64::INFINITY, ceiling: f64::INFINITY, lowered: None }
+    }
+}
+
+impl Overload {
+    fn hit(&mut self, now: Duration, sample: Sample) {
+        if self.deaf || self.lowered.is_some_and(|lowered| sample.begun < lowered) {
+            return;
+        }
+        self.ceiling = (sample.level as f64 - 1.0).max(1.0);
+        self.limit = (self.limit.min(sample.level as f64) / 2.0).max(1.0);
+        self.lowered = Some(now);
+    }
+
+    /// One of the requests of a round has ended well.
+    fn grow(&mut self) {
+        self.limit += match self.limit < self.ceiling {
+            true => (1.0f64 / 8.0).min(self.ceiling - self.limit),
+            false => 1.0 / (16.0 * self.limit),
+        };
+    }
+}
+
+/// The window at first, and the least one.
+const FIRST: f64 = 8.0;
+const LEAST: f64 = 2.0;
+/// The window is so many times what the line holds.
+const GAIN: f64 = 2.0;
+/// A round has at least so many requests, so that its mean latency says something.
+const ROUND: f64 = 16.0;
+/// The throughput is the highest of so many rounds.
+const ROUNDS: usize = 8;
+/// How often the latency without a queue is looked at: after so long, or so many times that latency.
+const LOOK: Duration = Duration::from_secs(10);
+const LOOK_TIMES: f64 = 60.0;
+
+#[derive(Debug)]
+struct Window {
+    size: f64,
+    /// Requests a second, of the last rounds.
+    rates: VecDeque<f64>,
+    /// The mean latency without a queue, in seconds; 0 if not known.
+    base: f64,
+    looked: Duration,
+    looking: bool,
+    round: Round,
+}
+
+#[derive(Debug, Default)]
+struct Round {
+    begun: Option<Duration>,
+    done: f64,
+    /// Of the requests that began within the window.
+    counted: f64,
+    took: f64,
+    peak: usize,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        let looked = Duration::ZERO;
+        Window {
+            size: FIRST,
+            rates: VecDeque::new(),
+            base: 0.0,
+            looked,
+            looking: false,
+            round: Round::default(),
+        }
+    }
+}
+
+impl Window {
+    fn done(&mut self, now: Duration, sample: Sample, most: f64, overload: f64) {
+        let round = &mut self.round;
+        let begun = *round.begun.get_or_insert(sample.begun);
+        round.done += 1.0;
+        if sample.level as f64 <= self.size && sample.begun >= begun {
+            round.counted += 1.0;
+            round.took += sample.took.as_secs_f64();
+            round.peak = round.peak.max(sample.level);
+        }
+        let size = self.size.min(overload);
+        let elapsed = now.saturating_sub(begun).as_secs_f64();
+        if round.counted < size.floor().max(ROUND) || elapsed <= 0.0 {
+            return;
+        }
+        let rate = round.done / elapsed;
+        let mean = round.took / round.counted;
+        let used = round.peak as f64 + 1.0 >= size.floor();
+        self.round = Round { begun: Some(now), ..Round::default() };
+        self.next(now, rate, mean, used, most);
+    }
+
+    /// After a round.
+    fn next(&mut self, now: Duration, rate: f64, mean: f64, used: bool, most: f64) {
+        if self.looking {
+            (self.base, self.looked, self.looking) = (mean, now, false);
+        } else {
+            if self.base == 0.0 {
+                self.base = mean;
+            } else if mean < self.base {
+                self.base += (mean - self.base) / 4.0;
+            }
+            let best = self.rate();
+            if used || rate > best {
+                self.rates.push_back(rate);
+            }
+            while self.rates.len() > ROUNDS {
+                self.rates.pop_front();
+            }
+            let since = now.saturating_sub(self.looked);
+            let due = LOOK.max(Duration::from_secs_f64(self.base * LOOK_TIMES));
+            let slower = used && rate < 0.6 * best && mean > 1.5 * self.base;
+            if since > due || slower && since > due / 10 {
+                self.looking = true;
+                if slower {
+                    self.rates = VecDeque::from([rate]);
+                }
+                self.size = (self.rate() * self.base / 2.0).clamp(LEAST, self.size);
+                return;
+            }
+        }
+        let aim = GAIN * self.rate() * self.base;
+        // Who does not use the window learns nothing from it.
+        let highest = if used { self.size.max(LEAST) * 2.0 } else { self.size };
+        self.size = aim.min(highest).clamp(LEAST, most.max(LEAST));
+    }
+
+    fn rate(&self) -> f64 {
+        self.rates.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    use super::*;
+
+    /// A service at the end of a line: a latency, and a line that carries one request at a time.
+    #[derive(Clone)]
+    struct Link {
+        /// Seconds until the answer, without a queue.
+        latency: f64,
+        /// Requests a second that the line carries.
+        cap: f64,
+        /// More in flight are refused.
+        refuse_above: usize,
+        /// Every n-th request takes ten times as long.
+        slow: usize,
+    }
+
+    impl Link {
+        fn new(latency: f64, cap: f64) -> Self {
+            Link { latency, cap, refuse_above: usize::MAX, slow: usize::MAX }
+        }
+    }
+
+    struct Run {
+        controller: Controller,
+        now: f64,
+        free: f64,
+        seed: u64,
+        /// When it ends, when it began, level, whether it is refused.
+        flying: BinaryHeap<Reverse<(u64, u64, usize, bool)>>,
+    }
+
+    impl Run {
+        fn new(controller: Controller) -> Self {
+            Run { controller, now: 0.0, free: 0.0, seed: 1, flying: BinaryHeap::new() }
+        }
+
+        /// As many requests as allowed, of `wanted`, for some seconds; requests a second in the second half, and the mean
+        /// limit of it.
+        fn run(&mut self, link: &Link, seconds: f64, wanted: usize) -> (f64, f64) {
+            let nanos = |seconds: f64| (seconds * 1e9) as u64;
+            let (begun, end) = (self.now, self.now + seconds);
+            let (mut done, mut limits, mut weight) = (0.0, 0.0, 0.0);
+            while self.now < end {
+                while self.flying.len() < self.controller.limit().min(wanted) {
+                    self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let random = (self.seed >> 33) as f64 / (1u64 << 31) as f64;
+                    let level = self.flying.len() + 1;
+                    let refused = level > link.refuse_above;
+                    let slow =
+                        if self.seed as usize >> 33 & 0xffff < 0xffff / link.slow { 10.0 } else { 1.0 };
+                    let latency = link.latency * (0.9 + 0.2 * random) * slow;
+                    let ends = if refused {
+                        self.now + latency
+                    } else {
+                        let here = self.now + link.latency;
+                        self.free = self.free.max(here) + (0.5 + random) / link.cap;
+                        self.free.max(self.now + latency)
+                    };
+                    self.flying.push(Reverse((nanos(ends), nanos(self.now), level, refused)));
+                }
+                let Some(Reverse((ends, begun_at, level, refused))) = self.flying.pop() else { break };
+                let at = Duration::from_nanos(ends);
+                if at.as_secs_f64() > begun + seconds / 2.0 {
+                    let step = at.as_secs_f64() - self.now.max(begun + seconds / 2.0);
+                    limits += self.controller.limit() as f64 * step;
+                    weight += step;
+                    done += if refused { 0.0 } else { 1.0 };
+                }
+                self.now = at.as_secs_f64();
+                let begun = Duration::from_nanos(begun_at);
+                let outcome = if refused { Outcome::Overload } else { Outcome::Done };
+                self.controller.finished(at, Sample { begun, level, took: at - begun, outcome });
+            }
+            (done / weight, limits / weight)
+        }
+    }
+
+    #[test]
+    fn a_line_is_filled_and_the_window_stays() {
+        for latency in [0.001, 0.02, 0.15] {
+            for cap in [100.0, 870.0, 5000.0] {
+                let mut run = Run::new(Controller::adaptive(4096));
+                let holds = (latency * cap + 1.0f64).max(1.0);
+                for _ in 0..3 {
+                    let (rate, limit) = run.run(&Link::new(latency, cap), 60.0, usize::MAX);
+                    assert!(rate >= 0.95 * cap, "{latency} s, {cap}/s: {rate}, {limit} in flight");
+                    assert!(
+                        limit <= 4.0 * holds + 16.0,
+                        "{latency} s, {cap}/s: {limit} in flight, it holds {holds}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_ramp_takes_a_few_round_trips() {
+        let mut run = Run::new(Controller::adaptive(4096));
+        let (rate, _) = run.run(&Link::new(0.15, 870.0), 6.0, usize::MAX);
+        assert!(rate >= 0.95 * 870.0, "{rate}");
+    }
+
+    #[test]
+    fn latency_and_capacity_that_change_are_followed() {
+        let mut run = Run::new(Controller::adaptive(4096));
+        for (latency, cap) in
+            [(0.001, 870.0), (0.15, 870.0), (0.02, 870.0), (0.15, 4000.0), (0.15, 400.0), (0.5, 870.0)]
+        {
+            let (rate, limit) = run.run(&Link::new(latency, cap), 60.0, usize::MAX);
+            let holds = latency * cap + 1.0;
+            assert!(rate >= 0.95 * cap, "{latency} s, {cap}/s: {rate}, {limit} in flight");
+            assert!(limit <= 4.0 * holds + 16.0, "{latency} s, {cap}/s: {limit} in flight, it holds {holds}");
+        }
+    }
+
+    #[test]
+    fn slow_connections_do_not_close_the_window() {
+        let link = Link { slow: 4, ..Link::new(0.02, 870.0) };
+        let mut run = Run::new(Controller::adaptive(4096));
+        for _ in 0..4 {
+            let (rate, limit) = run.run(&link, 60.0, usize::MAX);
+            assert!(rate >= 0.95 * 870.0, "{rate}, {limit} in flight");
+        }
+    }
+
+    #[test]
+    fn who_wants_little_does_not_open_the_window() {
+        let mut run = Run::new(Controller::adaptive(4096));
+        let (_, limit) = run.run(&Link::new(0.02, 1e6), 60.0, 4);
+        assert!(limit <= GAIN * 4.0 * 1.25, "{limit}");
+        let mut run = Run::new(Controller::on_overload());
+        run.run(&Link::new(0.02, 1e6), 5.0, 100);
+        assert_eq!(run.controller.limit(), usize::MAX);
+    }
+
+    #[test]
+    fn an_overloaded_service_is_met_near_what_it_takes() {
+        for k in [1, 2, 8, 64, 500] {
+            let link = Link { refuse_above: k, ..Link::new(0.02, 1e6) };
+            let mut run = Run::new(Controller::on_overload());
+            run.run(&link, 10.0, 1000);
+            let (rate, limit) = run.run(&link, 60.0, 1000);
+            let (most, k) = (k as f64 / 0.02, k as f64);
+            assert!(limit >= 0.75 * k && limit <= 1.1 * k + 1.0, "{k}: {limit}");
+            assert!(rate >= 0.75 * most, "{k}: {rate} of {most} a second");
+
+            let mut run = Run::new(Controller::adaptive(1000));
+            run.run(&link, 10.0, 1000);
+            let (rate, limit) = run.run(&link, 60.0, 1000);
+            assert!(limit >= 0.7 * k && limit <= 1.1 * k + 2.0, "adaptive, {k}: {limit}");
+            assert!(rate >= 0.7 * most, "adaptive, {k}: {rate} of {most} a second");
+        }
+    }
+
+    #[test]
+    fn one_burst_of_overloads_counts_once() {
+        let mut controller = Controller::on_overload();
+        let sample = |begun, level| Sample {
+            begun: Duration::from_millis(begun),
+            level,
+            took: Duration::from_millis(10),
+            outcome: Outcome::Overload,
+        };
+        for level in 65..100 {
+            controller.finished(Duration::from_millis(20), sample(10, level));
+        }
+        assert_eq!(controller.limit(), 32);
+        controller.finished(Duration::from_millis(40), sample(30, 32));
+        assert_eq!(controller.limit(), 16);
+        let mut controller = Controller::fixed(7);
+        controller.finished(Duration::from_millis(20), sample(10, 7));
+        assert_eq!(controller.limit(), 7);
+    }
+}

@@ -1,0 +1,134 @@
+//! What makes a store robust and fast, written once: each wrapper is a store around a store.
+//!
+//! A wrapper does one thing, and may be used alone. Where several are used they are best stacked in this order, outermost
+//! first:
+//!
+//! | wrapper | what for | why there |
+//! |---|---|---|
+//! | [`MemoryCache`] | what is asked for again | the nearest; concurrent asks become one |
+//! | [`DiskCache`] | what the next run asks for again | outside all that costs requests |
+//! | [`Verify`] | content against a manifest | caches keep only what is right |
+//! | [`Hedge`] | the slowest reads | while one request waits to be tried again, the second may run |
+//! | [`Retry`] | errors that pass, bodies that were cut | sees the errors of all below |
+//! | [`Limit`] | requests in flight | inside `Retry`: who waits for the next try holds no place |
+//! | [`Rate`] | requests and bytes a second | each try counts |
+//! | [`Timeout`] | requests that do not come forward | inside `Limit`, so that waiting for a place is not counted; inside `Retry`, so that it is tried again |
+//! | [`Prefix`] | a part of a store | anywhere; innermost, caches are shared between parts |
+//!
+//! [`resilient`] is the stack for stores that are far away and have timeouts of their own.
+//!
+//! Pauses and timeouts are those of tokio's clock: futures of these stores are polled inside a tokio runtime whose time is
+//! enabled, once something has to wait.
+
+mod backoff;
+mod bucket;
+mod controller;
+mod flight;
+mod hedge;
+mod limit;
+mod memory_cache;
+mod pieces;
+mod prefix;
+mod rate;
+mod retry;
+mod timeout;
+mod verify;
+
+pub use backoff::Backoff;
+pub use hedge::{Hedge, Tail};
+pub use limit::{InFlight, Limit};
+pub use memory_cache::{Evict, MemoryCache};
+pub use prefix::Prefix;
+pub use rate::{PerSecond, Rate};
+pub use retry::Retry;
+pub use timeout::{Patience, Timeout};
+pub use verify::{Expected, Verify};
+
+use std::collections::HashMap;
+
+use super::Store;
+
+/// The usual stack around a store that is far away and has timeouts of its own: errors that pass are tried again and cut
+/// bodies resumed ([`Retry`]), and there is no limit to the requests in flight until the service is overloaded the first
+/// time ([`InFlight::OnOverload`]).
+pub fn resilient<S: Store>(store: S) -> Retry<Limit<S>> {
+    store.limit(InFlight::OnOverload).retry(Backoff::default())
+}
+
+/// The wrappers, as methods of every store.
+///
+/// # Examples
+/// ```
+/// use datapipes_io::stores::wrappers::{Backoff, InFlight};
+/// use datapipes_io::stores::{Memory, Store, StoreExt};
+/// # futures::executor::block_on(async {
+/// let far = Memory::from_iter([("train/1.txt", "one"), ("test/1.txt", "two")]);
+/// let store = far.prefix("train").limit(InFlight::Adaptive { most: 256 }).retry(Backoff::default());
+/// assert_eq!(store.url_of("1.txt"), "memory:///train/1.txt");
+/// assert_eq!(store.read("1.txt").await?, "one");
+/// # datapipes::Ok(()) }).unwrap();
+/// ```
+pub trait StoreExt: Store + Sized {
+    /// Tries again what may pass, and goes on where a body was cut.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes_io::stores::{Memory, Store, StoreExt, wrappers::Backoff};
+    /// # futures::executor::block_on(async {
+    /// let store = Memory::from_iter([("k", "v")]).retry(Backoff { tries: 3, ..Backoff::default() });
+    /// assert_eq!(store.read("k").await?, "v");
+    /// # datapipes::Ok(()) }).unwrap();
+    /// ```
+    fn retry(self, backoff: Backoff) -> Retry<Self> {
+        Retry::new(self, backoff)
+    }
+
+    /// Ends requests that do not come forward: no answer, a stall, a trickle.
+    fn timeout(self, patience: Patience) -> Timeout<Self> {
+        Timeout::new(self, patience)
+    }
+
+    /// Lets so many requests be in flight, and no more; also as many as turn out to be right.
+    fn limit(self, most: InFlight) -> Limit<Self> {
+        Limit::new(self, most)
+    }
+
+    /// Makes a second request for the slowest reads.
+    fn hedge(self, tail: Tail) -> Hedge<Self> {
+        Hedge::new(self, tail)
+    }
+
+    /// Asks for so many objects and bytes a second, and no more.
+    fn rate(self, most: PerSecond) -> Rate<Self> {
+        Rate::new(self, most)
+    }
+
+    /// The part of the store whose keys begin with `prefix` and a `/`, by the rest of their keys.
+    fn prefix(self, prefix: &str) -> Prefix<Self> {
+        Prefix::new(self, prefix)
+    }
+
+    /// Gives out only what has the size and the hash that a manifest says, by key.
+    fn verify(self, manifest: HashMap<String, Expected>) -> Verify<Self> {
+        Verify::new(self, manifest)
+    }
+
+    /// Keeps whole objects in memory, up to `limit` bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes_io::stores::{Memory, Store, StoreExt, wrappers::Evict};
+    /// # futures::executor::block_on(async {
+    /// let far = Memory::from_iter([("k", "v")]);
+    /// let store = far.clone().cache_in_memory(1 << 30, Evict::Never);
+    /// store.read("k").await?;
+    /// far.remove("k");
+    /// assert_eq!(store.read("k").await?, "v");
+    /// # datapipes::Ok(()) }).unwrap();
+    /// ```
+    fn cache_in_memory(self, limit: u64, evict: Evict) -> MemoryCache<Self> {
+        MemoryCache::new(self, limit, evict)
+    }
+}
+
+impl<S: Store> StoreExt for S {}
