@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use datapipes::{Error, Result};
 use futures::stream::{self, BoxStream};
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::debug;
 

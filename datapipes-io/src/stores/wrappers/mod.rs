@@ -23,6 +23,7 @@
 mod backoff;
 mod bucket;
 mod controller;
+mod disk_cache;
 mod flight;
 mod hedge;
 mod limit;
@@ -35,6 +36,7 @@ mod timeout;
 mod verify;
 
 pub use backoff::Backoff;
+pub use disk_cache::DiskCache;
 pub use hedge::{Hedge, Tail};
 pub use limit::{InFlight, Limit};
 pub use memory_cache::{Evict, MemoryCache};
@@ -45,6 +47,9 @@ pub use timeout::{Patience, Timeout};
 pub use verify::{Expected, Verify};
 
 use std::collections::HashMap;
+use std::path::Path;
+
+use datapipes::Result;
 
 use super::Store;
 
@@ -128,6 +133,27 @@ pub trait StoreExt: Store + Sized {
     /// ```
     fn cache_in_memory(self, limit: u64, evict: Evict) -> MemoryCache<Self> {
         MemoryCache::new(self, limit, evict)
+    }
+
+    /// Keeps objects in a folder, up to `limit` bytes, for this run and the next ones.
+    ///
+    /// # Errors
+    /// `Denied` if the folder is not one for this user alone; `Io` and others if it cannot be made or read.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes_io::stores::{Memory, Store, StoreExt};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let dir = tempfile::tempdir()?;
+    /// let folder = dir.path().join("cache");
+    /// let far = Memory::from_iter([("k", "v")]);
+    /// far.clone().cache_on_disk(&folder, 10 << 30)?.read("k").await?;
+    /// far.remove("k");
+    /// assert_eq!(far.cache_on_disk(&folder, 10 << 30)?.read("k").await?, "v");
+    /// # datapipes::Ok(()) }).unwrap();
+    /// ```
+    fn cache_on_disk(self, folder: impl AsRef<Path>, limit: u64) -> Result<DiskCache<Self>> {
+        DiskCache::new(self, folder, limit)
     }
 }
 

@@ -54,7 +54,7 @@ mod tests {
     async fn cut_and_joined_at_every_place() {
         for cut in 0..=6 {
             let mut first = Pieces::default();
-            ["ab", "", "cd", "ef"].map(|piece| first.push(Bytes::from_static(piece.as_bytes())));
+            ["ab", "", "cd", "ef"].iter().for_each(|piece| first.push(Bytes::from_static(piece.as_bytes())));
             let mut last = Pieces::default();
             last.push(Bytes::copy_from_slice(&b"abcdef"[cut..]));
             first.truncate(cut as u64);
