@@ -6,16 +6,17 @@
 //!   Jain, 1989). An overload halves the limit, and remembers at how many requests in flight it came. Below that, the
 //!   limit comes back by an eighth a round; above, it feels its way by one in sixteen rounds, as CUBIC does around the
 //!   last loss (RFC 9438). Requests that began before a decrease say nothing about it.
-//! - **Window**: twice the throughput times the latency without a queue, as BBR does for packets (Cardwell and others,
-//!   2016), with requests for packets. While the line is not full, throughput grows with the window, so the window
-//!   doubles each round; once it is full the window stays, however long one waits: half of it is under way and half of
-//!   it stands ready. From time to time the window is lowered to half of what the line holds, for a round, so that there is no queue
-//!   and the latency can be seen; likewise if the latency has grown and the throughput fallen.
+//! - **Window**: as many as fill the line, found by trying, as PCC does for packets (Dong and others, *Re-architecting
+//!   Congestion Control for Consistent High Performance*, NSDI 2015): what counts is the throughput that was seen, not what
+//!   it is thought to mean. At first the window doubles until that brings no more throughput twice in a row. Then, from time
+//!   to time, half of it is tried, and kept (with a fifth to spare) if nothing is lost; or half as much again, and kept if something is won. Where the
+//!   throughput falls by itself, since the latency has grown, the window doubles again. So it ends between once and twice
+//!   what the line holds.
 //!
-//! Where BBR takes the lowest latency, here it is the mean of a round: by Little's law in flight = throughput × *mean*
-//! latency, and where a quarter of the connections is ten times slower, the lowest would be a third of what is needed.
+//! Rules that reckon with latency (Vegas, BBR, gradients) need the latency without a queue. Here it would have to be a mean, by
+//! Little's law, and where a quarter of the connections is ten times slower, that is known only after many requests; a
+//! window that follows a mean that is too low lowers itself again and again.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 /// What came of a request.
@@ -126,111 +127,171 @@ impl Overload {
 /// The window at first, and the least one.
 const FIRST: f64 = 8.0;
 const LEAST: f64 = 2.0;
-/// The window is so many times what the line holds.
-const GAIN: f64 = 2.0;
-/// A round has at least so many requests, so that its mean latency says something.
-const ROUND: f64 = 16.0;
-/// The throughput is the highest of so many rounds.
-const ROUNDS: usize = 8;
-/// How often the latency without a queue is looked at: after so long, or so many times that latency.
-const LOOK: Duration = Duration::from_secs(10);
-const LOOK_TIMES: f64 = 60.0;
+/// A measurement takes as many requests as the window has, but so many at least: while it doubles, and later; and no more
+/// than this.
+const SHORT: f64 = 16.0;
+const LONG: f64 = 128.0;
+const MOST: f64 = 512.0;
+/// While the window doubles, this is more throughput.
+const MORE: f64 = 1.25;
+/// Half the window is kept if so much of the throughput is left; half as much again, if there is so much more of it.
+const KEPT: f64 = 0.97;
+/// What is kept is so many times what was enough, since measurements err.
+const SPARE: f64 = 1.2;
+const WON: f64 = 1.1;
+/// Below so much of it, something has changed.
+const LOST: f64 = 0.7;
+/// How long the window is left alone: at least; in measurements; in times of the longest request.
+const ALONE: Duration = Duration::from_secs(10);
+const ALONE_ROUNDS: f64 = 40.0;
+const ALONE_LONGEST: f64 = 20.0;
 
 #[derive(Debug)]
 struct Window {
     size: f64,
-    /// Requests a second, of the last rounds.
-    rates: VecDeque<f64>,
-    /// The mean latency without a queue, in seconds; 0 if not known.
-    base: f64,
-    looked: Duration,
-    looking: bool,
+    phase: Phase,
+    /// Requests a second with this window; 0 if not known.
+    rate: f64,
+    /// When it was tried last whether another window is better, and whether that was a larger one.
+    tried: Duration,
+    larger: bool,
+    /// Seconds of the longest request lately.
+    longest: f64,
+    /// So many requests, and until then, belong to what was before.
+    settle: f64,
+    until: Duration,
     round: Round,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    /// Doubles: from which window on, the best throughput, with which window, and how often doubling brought nothing
+    /// since.
+    Ramp {
+        from: f64,
+        best: f64,
+        good: f64,
+        idle: u32,
+    },
+    Steady,
+    /// Tries another window than this one.
+    Try {
+        from: f64,
+    },
+}
+
+const RAMP: Phase = Phase::Ramp { from: 0.0, best: 0.0, good: FIRST, idle: 0 };
+
+#[derive(Clone, Copy, Debug, Default)]
 struct Round {
     begun: Option<Duration>,
     done: f64,
-    /// Of the requests that began within the window.
-    counted: f64,
     took: f64,
+    longest: f64,
     peak: usize,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        let looked = Duration::ZERO;
-        Window {
-            size: FIRST,
-            rates: VecDeque::new(),
-            base: 0.0,
-            looked,
-            looking: false,
-            round: Round::default(),
-        }
+        let (rate, tried, larger, longest, settle, until, round) = Default::default();
+        Window { size: FIRST, phase: RAMP, rate, tried, larger, longest, settle, until, round }
     }
 }
 
 impl Window {
     fn done(&mut self, now: Duration, sample: Sample, most: f64, overload: f64) {
-        let round = &mut self.round;
-        let begun = *round.begun.get_or_insert(sample.begun);
-        round.done += 1.0;
-        if sample.level as f64 <= self.size && sample.begun >= begun {
-            round.counted += 1.0;
-            round.took += sample.took.as_secs_f64();
-            round.peak = round.peak.max(sample.level);
-        }
-        let size = self.size.min(overload);
-        let elapsed = now.saturating_sub(begun).as_secs_f64();
-        if round.counted < size.floor().max(ROUND) || elapsed <= 0.0 {
+        if self.settle >= 1.0 || now < self.until {
+            self.settle -= 1.0;
+            self.round.begun = Some(now);
             return;
         }
-        let rate = round.done / elapsed;
-        let mean = round.took / round.counted;
-        let used = round.peak as f64 + 1.0 >= size.floor();
-        self.round = Round { begun: Some(now), ..Round::default() };
-        self.next(now, rate, mean, used, most);
-    }
-
-    /// After a round.
-    fn next(&mut self, now: Duration, rate: f64, mean: f64, used: bool, most: f64) {
-        if self.looking {
-            (self.base, self.looked, self.looking) = (mean, now, false);
-        } else {
-            if self.base == 0.0 {
-                self.base = mean;
-            } else if mean < self.base {
-                self.base += (mean - self.base) / 4.0;
-            }
-            let best = self.rate();
-            if used || rate > best {
-                self.rates.push_back(rate);
-            }
-            while self.rates.len() > ROUNDS {
-                self.rates.pop_front();
-            }
-            let since = now.saturating_sub(self.looked);
-            let due = LOOK.max(Duration::from_secs_f64(self.base * LOOK_TIMES));
-            let slower = used && rate < 0.6 * best && mean > 1.5 * self.base;
-            if since > due || slower && since > due / 10 {
-                self.looking = true;
-                if slower {
-                    self.rates = VecDeque::from([rate]);
-                }
-                self.size = (self.rate() * self.base / 2.0).clamp(LEAST, self.size);
-                return;
+        let size = self.size.min(overload).min(most).floor();
+        let ramp = matches!(self.phase, Phase::Ramp { .. });
+        let round = &mut self.round;
+        let begun = *round.begun.get_or_insert(sample.begun);
+        let took = sample.took.as_secs_f64();
+        round.done += 1.0;
+        round.took += took;
+        round.longest = round.longest.max(took);
+        round.peak = round.peak.max(sample.level);
+        let elapsed = now.saturating_sub(begun).as_secs_f64();
+        let least = if ramp { SHORT } else { LONG };
+        let long = ramp || elapsed >= self.longest;
+        if round.done < size.clamp(least, MOST) || elapsed <= 0.0 || !long {
+            return;
+        }
+        let round = std::mem::replace(&mut self.round, Round { begun: Some(now), ..Round::default() });
+        // One that hangs is not waited for.
+        self.longest = round.longest.min(16.0 * round.took / round.done);
+        let before = self.size;
+        self.next(now, round.done / elapsed, round.peak as f64 + 1.0 >= size, most);
+        if self.size != before {
+            self.settle = before.max(self.size).min(overload).min(most);
+            if !matches!(self.phase, Phase::Ramp { .. }) {
+                self.until = now + Duration::from_secs_f64(self.longest);
             }
         }
-        let aim = GAIN * self.rate() * self.base;
-        // Who does not use the window learns nothing from it.
-        let highest = if used { self.size.max(LEAST) * 2.0 } else { self.size };
-        self.size = aim.min(highest).clamp(LEAST, most.max(LEAST));
     }
 
-    fn rate(&self) -> f64 {
-        self.rates.iter().copied().fold(0.0, f64::max)
+    /// After a measurement of so many requests a second.
+    fn next(&mut self, now: Duration, rate: f64, used: bool, most: f64) {
+        match self.phase {
+            Phase::Ramp { from, best, good, idle } => {
+                let (best, good, idle) =
+                    if rate > best * MORE { (rate, self.size, 0) } else { (best, good, idle + 1) };
+                // Before it was full once, a measurement that errs would stop it too early.
+                let enough = if good == from { 1 } else { 2 };
+                if used && idle < enough && self.size < most {
+                    self.phase = Phase::Ramp { from, best, good, idle };
+                    self.size = (self.size * 2.0).min(most);
+                } else if used && good == from {
+                    // It was not the latency that changed, and less may be enough.
+                    (self.phase, self.rate, self.larger) = (Phase::Try { from }, best, false);
+                    self.size = (from / 2.0).ceil().max(LEAST);
+                } else {
+                    if used {
+                        self.size = (good * 2.0).min(most);
+                    }
+                    (self.phase, self.rate, self.tried) = (Phase::Steady, 0.0, now);
+                }
+            }
+            Phase::Steady if self.rate == 0.0 => self.rate = rate,
+            Phase::Steady if used && rate < LOST * self.rate => {
+                // How much is lost is known only later: part of the requests were from before.
+                self.phase = Phase::Ramp { from: self.size, best: 0.0, good: self.size, idle: 0 };
+                self.settle = self.size.min(most);
+            }
+            Phase::Steady => {
+                self.rate += (rate - self.rate) / 4.0;
+                let alone = (LONG.max(self.size) / rate * ALONE_ROUNDS).max(self.longest * ALONE_LONGEST);
+                if now.saturating_sub(self.tried).as_secs_f64() > alone.max(ALONE.as_secs_f64()) {
+                    let from = self.size;
+                    self.larger = !self.larger && used && from < most;
+                    let by = if self.larger { 1.5 } else { 0.5 };
+                    self.phase = Phase::Try { from };
+                    self.size = (from * by).ceil().clamp(LEAST, most.max(LEAST));
+                }
+            }
+            Phase::Try { from } if self.larger => {
+                (self.phase, self.tried) = (Phase::Steady, now);
+                if used && rate >= WON * self.rate {
+                    self.phase = Phase::Ramp { from: 0.0, best: rate, good: self.size, idle: 0 };
+                    self.size = (self.size * 2.0).min(most);
+                } else {
+                    self.size = from;
+                }
+            }
+            Phase::Try { from } => {
+                let enough = (self.size * SPARE).ceil();
+                if rate >= KEPT * self.rate && enough < from {
+                    // Perhaps less is enough, too.
+                    self.phase = Phase::Try { from: enough };
+                    self.size = (enough / 2.0).ceil().max(LEAST);
+                } else {
+                    (self.phase, self.size, self.tried) = (Phase::Steady, from, now);
+                }
+            }
+        }
     }
 }
 
@@ -271,7 +332,11 @@ mod tests {
 
     impl Run {
         fn new(controller: Controller) -> Self {
-            Run { controller, now: 0.0, free: 0.0, seed: 1, flying: BinaryHeap::new() }
+            Run::seeded(controller, 1)
+        }
+
+        fn seeded(controller: Controller, seed: u64) -> Self {
+            Run { controller, now: 0.0, free: 0.0, seed, flying: BinaryHeap::new() }
         }
 
         /// As many requests as allowed, of `wanted`, for some seconds; requests a second in the second half, and the mean
@@ -346,7 +411,7 @@ mod tests {
         for (latency, cap) in
             [(0.001, 870.0), (0.15, 870.0), (0.02, 870.0), (0.15, 4000.0), (0.15, 400.0), (0.5, 870.0)]
         {
-            let (rate, limit) = run.run(&Link::new(latency, cap), 60.0, usize::MAX);
+            let (rate, limit) = run.run(&Link::new(latency, cap), 120.0, usize::MAX);
             let holds = latency * cap + 1.0;
             assert!(rate >= 0.95 * cap, "{latency} s, {cap}/s: {rate}, {limit} in flight");
             assert!(limit <= 4.0 * holds + 16.0, "{latency} s, {cap}/s: {limit} in flight, it holds {holds}");
@@ -355,11 +420,13 @@ mod tests {
 
     #[test]
     fn slow_connections_do_not_close_the_window() {
-        let link = Link { slow: 4, ..Link::new(0.02, 870.0) };
-        let mut run = Run::new(Controller::adaptive(4096));
-        for _ in 0..4 {
-            let (rate, limit) = run.run(&link, 60.0, usize::MAX);
-            assert!(rate >= 0.95 * 870.0, "{rate}, {limit} in flight");
+        for latency in [0.002, 0.02, 0.15] {
+            let link = Link { slow: 4, ..Link::new(latency, 870.0) };
+            let mut run = Run::new(Controller::adaptive(4096));
+            for _ in 0..4 {
+                let (rate, limit) = run.run(&link, 60.0, usize::MAX);
+                assert!(rate >= 0.95 * 870.0, "{latency} s: {rate}, {limit} in flight");
+            }
         }
     }
 
@@ -367,7 +434,7 @@ mod tests {
     fn who_wants_little_does_not_open_the_window() {
         let mut run = Run::new(Controller::adaptive(4096));
         let (_, limit) = run.run(&Link::new(0.02, 1e6), 60.0, 4);
-        assert!(limit <= GAIN * 4.0 * 1.25, "{limit}");
+        assert!(limit <= FIRST, "{limit}");
         let mut run = Run::new(Controller::on_overload());
         run.run(&Link::new(0.02, 1e6), 5.0, 100);
         assert_eq!(run.controller.limit(), usize::MAX);
@@ -375,18 +442,18 @@ mod tests {
 
     #[test]
     fn an_overloaded_service_is_met_near_what_it_takes() {
-        for k in [1, 2, 8, 64, 500] {
+        for k in [1, 2, 8, 64, 300] {
             let link = Link { refuse_above: k, ..Link::new(0.02, 1e6) };
             let mut run = Run::new(Controller::on_overload());
             run.run(&link, 10.0, 1000);
-            let (rate, limit) = run.run(&link, 60.0, 1000);
+            let (rate, limit) = run.run(&link, 20.0, 1000);
             let (most, k) = (k as f64 / 0.02, k as f64);
             assert!(limit >= 0.75 * k && limit <= 1.1 * k + 1.0, "{k}: {limit}");
             assert!(rate >= 0.75 * most, "{k}: {rate} of {most} a second");
 
             let mut run = Run::new(Controller::adaptive(1000));
             run.run(&link, 10.0, 1000);
-            let (rate, limit) = run.run(&link, 60.0, 1000);
+            let (rate, limit) = run.run(&link, 20.0, 1000);
             assert!(limit >= 0.7 * k && limit <= 1.1 * k + 2.0, "adaptive, {k}: {limit}");
             assert!(rate >= 0.7 * most, "adaptive, {k}: {rate} of {most} a second");
         }

@@ -390,10 +390,10 @@ mod tests {
     use datapipes::ErrorKind;
 
     const MS: Duration = Duration::from_millis(1);
-    const LEN: usize = 100_000;
+    const LEN: usize = 20_000;
 
     fn usual() -> Reaction {
-        Reaction::default().after(10 * MS).pieces(10_000, MS)
+        Reaction::default().after(10 * MS).pieces(2_000, MS)
     }
 
     fn content() -> Bytes {
@@ -447,18 +447,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn row_71_a_stalled_body_is_overtaken_from_where_it_stalled() {
         let (script, store) = warm().await;
-        script.script("k", [usual().stall(30_000)]);
+        script.script("k", [usual().stall(6_000)]);
         let (took, asked) = read(&script, &store).await;
-        assert_eq!(asked, [None, Some(30_000..LEN as u64)]);
+        assert_eq!(asked, [None, Some(6_000..LEN as u64)]);
         assert!(took < 60 * MS, "{took:?}");
 
-        script.script("k", [usual().pieces(10_000, 500 * MS)]);
+        script.script("k", [usual().pieces(2_000, 500 * MS)]);
         let (took, asked) = read(&script, &store).await;
         assert_eq!(asked, [None, None], "nothing had come yet");
         assert!(took < 60 * MS, "{took:?}");
 
         script.without_versions();
-        script.script("k", [usual().stall(30_000)]);
+        script.script("k", [usual().stall(6_000)]);
         assert_eq!(read(&script, &store).await.1, [None, None], "without versions, all of it");
     }
 
@@ -482,7 +482,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn row_59_two_versions_are_never_mixed() {
         let (script, store) = warm().await;
-        script.script("k", [usual().pieces(10_000, MS).stall(30_000)]);
+        script.script("k", [usual().pieces(2_000, MS).stall(6_000)]);
         let change = async {
             tokio::time::sleep(15 * MS).await;
             script.put("k", vec![0; LEN]);
@@ -515,7 +515,7 @@ mod tests {
     async fn the_slowest_of_many_reads_are_no_slower_than_others() {
         let (script, store) = warm().await;
         let mut slowest = Duration::ZERO;
-        for n in 0..1000 {
+        for n in 0..500 {
             if n % 40 == 0 {
                 script.script("k", [usual().stall((n * 97) as u64 % LEN as u64)]);
             }

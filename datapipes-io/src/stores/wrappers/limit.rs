@@ -23,7 +23,7 @@ pub enum InFlight {
     /// As many as fill the line and no more, found by watching throughput and latency; halved where the service says that
     /// it is overloaded; never more than `most`.
     ///
-    /// The window is twice the throughput times the latency without a queue (BBR; Cardwell and others, 2016).
+    /// Other numbers are tried from time to time, and kept if they are better (after PCC; Dong and others, 2015).
     Adaptive {
         /// The most.
         most: usize,

@@ -158,3 +158,105 @@ pub trait StoreExt: Store + Sized {
 }
 
 impl<S: Store> StoreExt for S {}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::stores::Memory;
+    use crate::testing::{Reaction, Scripted, check_store, fixtures};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// All of them, as the table says.
+    fn stack<S: Store>(store: S, dir: &tempfile::TempDir) -> impl Store + use<S> {
+        store
+            .prefix("")
+            .timeout(Patience::default())
+            .rate(PerSecond { requests: 1e5, bytes: 1e9 })
+            .limit(InFlight::Adaptive { most: 100 })
+            .retry(Backoff::default())
+            .hedge(Tail::default())
+            .verify(HashMap::new())
+            .cache_on_disk(dir.path().join("cache"), 1 << 22)
+            .expect("a new folder")
+            .cache_in_memory(1 << 20, Evict::Oldest)
+    }
+
+    #[tokio::test]
+    async fn stacks_keep_the_contract_of_a_store() {
+        let dir = tempfile::tempdir().unwrap();
+        check_store(&resilient(Memory::from_iter(fixtures()))).await;
+        let store = stack(Memory::from_iter(fixtures()), &dir);
+        check_store(&store).await;
+        check_store(&store).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn row_71_one_stalled_request_of_64_holds_up_no_other() {
+        let script = Scripted::from_iter((0..64).map(|n| (format!("k{n}"), vec![n; 1000])));
+        script.usual(Reaction::default().after(20 * MS).pieces(100, MS));
+        script.script("k17", [Reaction::default().stall(300)]);
+        let store =
+            script.clone().timeout(Patience::default()).limit(InFlight::Fixed(64)).retry(Backoff::default());
+        let begun = Instant::now();
+        let reads = (0..64).map(|n| {
+            let store = store.clone();
+            async move { (store.read(&format!("k{n}")).await.unwrap(), begun.elapsed()) }
+        });
+        for (n, (data, took)) in futures::future::join_all(reads).await.into_iter().enumerate() {
+            assert_eq!(data, vec![n as u8; 1000]);
+            assert_eq!(took > 40 * MS, n == 17, "{n}: {took:?}");
+        }
+        assert_eq!(script.requests().last().unwrap().get.range, Some(300..1000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whatever_happens_what_is_read_is_right() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = Scripted::from_iter((0..20).map(|n| (format!("k{n}"), vec![n; 100 + 10 * n as usize])));
+        script.usual(Reaction::default().after(5 * MS));
+        let mut seed = 1u64;
+        let mut random = move |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        let mut failed = 0;
+        for round in 0..20 {
+            let store = stack(script.clone(), &dir);
+            for n in 0..20 {
+                let reactions = (0..random(4)).map(|_| {
+                    let (at, usual) = (random(300), Reaction::default().after(random(50) as u32 * MS));
+                    let usual = usual.pieces(1 + random(100) as usize, random(3) as u32 * MS);
+                    match random(5) {
+                        0 => usual.unavailable(),
+                        1 => usual.cut(at),
+                        2 => usual.short(at),
+                        3 => usual.stall(at),
+                        _ => usual,
+                    }
+                });
+                script.script(format!("k{n}"), reactions.collect::<Vec<_>>());
+            }
+            let keys = (0..60).map(|n| (n * 7 + round) % 20);
+            let reads = keys.map(|n| {
+                let store = &store;
+                async move { (n, store.read(&format!("k{n}")).await) }
+            });
+            for (n, data) in futures::future::join_all(reads).await {
+                match data {
+                    Ok(data) => assert_eq!(data, vec![n as u8; 100 + 10 * n]),
+                    Err(_) => failed += 1,
+                }
+            }
+            drop(store);
+            assert_eq!(script.in_flight(), 0);
+            // The next round finds nothing kept.
+            std::fs::remove_dir_all(dir.path().join("cache")).unwrap();
+        }
+        assert_eq!(failed, 0, "ten tries are enough for three faults");
+    }
+}

@@ -545,10 +545,10 @@ mod tests {
         assert!(error.to_string().contains("after 10 tries"), "{error}");
 
         // A large one may break more often, as long as it goes forward.
-        let (script, retry) = store(30 << 20);
+        let (script, retry) = store(12 << 20);
         script.usual(ok().cut(1 << 20));
-        assert_eq!(retry.read("k").await.unwrap(), content(30 << 20));
-        assert!(script.requests().len() >= 30);
+        assert_eq!(retry.read("k").await.unwrap(), content(12 << 20));
+        assert!(script.requests().len() >= 12);
     }
 
     #[tokio::test(start_paused = true)]

@@ -53,9 +53,12 @@ pub struct DiskCache<S> {
     evict: Evict,
     sync: bool,
     check: bool,
-    flights: Arc<Flights<(Id, Option<String>), Option<Entry>>>,
+    flights: Arc<Flights<Asked, Option<Entry>>>,
     trouble: Arc<Trouble>,
 }
+
+/// An entry, and the version asked for.
+type Asked = (Id, Option<String>);
 
 #[derive(Debug, Default)]
 struct Trouble {
