@@ -15,8 +15,8 @@ use crate::stores::{Get, Meta, Object, Store};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Evict {
     /// Passes it on without keeping it. Right where everything is read once an epoch, in an order that is new each
-    /// time: a cache with room for a third of the data then spares a third of the requests, and no other rule spares more
-    /// (Mohan and others, *Analyzing and Mitigating Data Stalls in DNN Training*, 2021), while the next one spares almost none.
+    /// time: a cache with room for a third of the data then spares a third of the requests, and no other rule spares
+    /// more (Mohan and others, *Analyzing and Mitigating Data Stalls in DNN Training*, 2021).
     Never,
     /// Drops what was not used for the longest time. Right where some objects are read more often than others.
     #[default]

@@ -12,7 +12,7 @@
 //! | [`Retry`] | errors that pass, bodies that were cut | sees the errors of all below |
 //! | [`Limit`] | requests in flight | inside `Retry`: who waits for the next try holds no place |
 //! | [`Rate`] | requests and bytes a second | each try counts |
-//! | [`Timeout`] | requests that do not come forward | inside `Limit`, so that waiting for a place is not counted; inside `Retry`, so that it is tried again |
+//! | [`Timeout`] | requests that do not come forward | waiting for a place is not counted; what it ends is tried again |
 //! | [`Prefix`] | a part of a store | anywhere; innermost, caches are shared between parts |
 //!
 //! [`resilient`] is the stack for stores that are far away and have timeouts of their own.
