@@ -22,6 +22,8 @@
 pub mod formats;
 pub mod stores;
 pub mod tables;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 mod file;
 mod graph;

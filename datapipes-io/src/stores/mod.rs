@@ -1,7 +1,7 @@
 //! Where bytes come from: objects under keys, on this machine or far away.
 //!
-//! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as wrappers
-//! that are stores themselves.
+//! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as
+//! [`wrappers`] that are stores themselves.
 
 #[cfg(feature = "cloud")]
 pub mod cloud;
@@ -14,6 +14,7 @@ mod object;
 mod open;
 mod pattern;
 mod redact;
+pub mod wrappers;
 
 #[cfg(feature = "http")]
 pub use http::Http;
@@ -22,6 +23,7 @@ pub use memory::Memory;
 pub use object::{Body, Get, Meta, Object};
 pub use open::{OpenOptions, open};
 pub use redact::redacted;
+pub use wrappers::{StoreExt, resilient};
 
 use std::fmt;
 use std::path::Path;

@@ -6,9 +6,12 @@ use datapipes::{Error, ErrorKind, Result};
 use url::Url;
 
 use super::local::Local;
-use super::{Store, redacted};
+use super::{Store, redacted, resilient};
 
 /// Opens the store that a URL names. Nothing is connected to yet.
+///
+/// Around stores beyond this machine it puts [`resilient`]: what may pass is tried again, cut bodies go on where they were
+/// cut, and an overloaded service gets fewer requests at once.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
@@ -69,7 +72,7 @@ impl OpenOptions {
             return Ok(Arc::new(Local::new(file(url)?)));
         }
         let store = far(&scheme.to_ascii_lowercase(), url)?;
-        Ok(if self.bare { store } else { robust(store) })
+        Ok(if self.bare { store } else { Arc::new(resilient(store)) })
     }
 }
 
@@ -100,11 +103,8 @@ fn far(scheme: &str, url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// What is put around each store beyond this machine.
-fn robust(store: Arc<dyn Store>) -> Arc<dyn Store> {
-    store
-}
 
+#[cfg(not(all(feature = "http", feature = "cloud")))]
 fn missing(url: &str, feature: &str) -> Result<Arc<dyn Store>> {
     Err(wrong(url, &format!("this needs the feature `{feature}` of datapipes-io, which is not built in")))
 }

@@ -1,0 +1,526 @@
+//! A second request for the slowest reads.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{self, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::{Error, Result};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tracing::debug;
+
+use super::pieces::Pieces;
+use crate::stores::{Get, Meta, Object, Store};
+
+/// When a second request is made; see [`Hedge`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tail {
+    /// Which part of the requests counts as usual: one that takes longer than this quantile is hedged.
+    pub quantile: f64,
+    /// The most second requests, as a part of all.
+    pub extra: f64,
+    /// No second request before so long.
+    pub least: Duration,
+}
+
+impl Default for Tail {
+    /// Behind the 95th percentile; one in twenty; not before 1 ms.
+    fn default() -> Self {
+        Tail { quantile: 0.95, extra: 0.05, least: Duration::from_millis(1) }
+    }
+}
+
+/// A second request for the slowest reads; see [`StoreExt::hedge`](super::StoreExt::hedge).
+///
+/// After Dean and Barroso, *The Tail at Scale* (2013): where a request takes longer than 95 % of those before it, a second
+/// one is made, and the one that ends first counts; the other is dropped.
+///
+/// - Watched are the time to the first byte and, for the body, the time for each byte (the last 256 of each); so a large
+///   object is not taken for a slow one. Before 32 reads nothing is hedged.
+/// - [`read`](Store::read) is hedged to its end, since a slow connection may be quick with its answer and slow with its
+///   body. The second request asks for what is missing only, of the same version; without versions, for all. Bytes are
+///   joined only if both are of the same version.
+/// - [`get`](Store::get) and [`head`](Store::head) are hedged until the answer has begun: what was given out cannot be had
+///   from another.
+/// - If one of the two fails, the other counts; if both do, the error is that of the first.
+///
+/// It holds what was read so far, and the pieces of both requests. It costs a timer for each request.
+pub struct Hedge<S> {
+    inner: Arc<S>,
+    tail: Tail,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl<S> Clone for Hedge<S> {
+    fn clone(&self) -> Self {
+        Hedge { inner: self.inner.clone(), tail: self.tail, seen: self.seen.clone() }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Hedge<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hedge").field("inner", &self.inner).field("tail", &self.tail).finish_non_exhaustive()
+    }
+}
+
+/// So many measurements are kept, and so many needed.
+const KEPT: usize = 256;
+const NEEDED: usize = 32;
+/// A body counts as so long at least: the time of a short one says nothing of its rate.
+const SHORTEST: u64 = 16 << 10;
+/// So many second requests may be saved up.
+const SAVED: f64 = 10.0;
+
+/// What was seen of the requests before.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Seconds to the first byte.
+    first: Times,
+    /// Seconds a byte of the body.
+    byte: Times,
+    /// How many second requests may be made.
+    budget: f64,
+}
+
+#[derive(Debug, Default)]
+struct Times(VecDeque<f64>);
+
+impl Times {
+    fn push(&mut self, seconds: f64) {
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(seconds);
+    }
+
+    fn quantile(&self, quantile: f64) -> Option<f64> {
+        if self.0.len() < NEEDED {
+            return None;
+        }
+        let mut times: Vec<f64> = self.0.iter().copied().collect();
+        let at = ((times.len() as f64 * quantile) as usize).min(times.len() - 1);
+        Some(*times.select_nth_unstable_by(at, f64::total_cmp).1)
+    }
+}
+
+impl<S> Hedge<S> {
+    /// Around a store.
+    pub fn new(inner: S, tail: Tail) -> Self {
+        Hedge { inner: Arc::new(inner), tail, seen: Arc::default() }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request, and says when its first byte should be there.
+    fn begin(&self) -> Option<Instant> {
+        let mut seen = self.seen();
+        seen.budget = (seen.budget + self.tail.extra).min(SAVED);
+        let usual = seen.first.quantile(self.tail.quantile)?;
+        Some(Instant::now() + Duration::from_secs_f64(usual).max(self.tail.least))
+    }
+
+    /// When the rest of a body should be there.
+    fn rest(&self, bytes: u64) -> Option<Instant> {
+        let usual = self.seen().byte.quantile(self.tail.quantile)? * bytes.max(SHORTEST) as f64;
+        Some(Instant::now() + Duration::from_secs_f64(usual).max(self.tail.least))
+    }
+
+    /// Whether a second request may be made now.
+    fn pay(&self, url: &str) -> bool {
+        let mut seen = self.seen();
+        let may = seen.budget >= 1.0;
+        if may {
+            seen.budget -= 1.0;
+            drop(seen);
+            debug!(url, "asks a second time");
+        }
+        may
+    }
+
+    /// The first of two requests that ends well, the second of which is begun when the first takes too long.
+    async fn race<T: Send, F: Future<Output = Result<T>> + Send>(
+        &self,
+        url: &str,
+        request: impl Fn() -> F + Send,
+    ) -> Result<T> {
+        let begun = Instant::now();
+        let mut timer = self.begin().map(|at| Box::pin(sleep_until(at)));
+        let mut first = Some(Box::pin(request()));
+        let mut second: Option<std::pin::Pin<Box<F>>> = None;
+        let mut failed = None;
+        let outcome = loop {
+            enum Event<T> {
+                First(Result<T>),
+                Second(Result<T>),
+                Late,
+            }
+            let event = poll_fn(|cx| {
+                if let Some(Poll::Ready(outcome)) = first.as_mut().map(|first| first.as_mut().poll(cx)) {
+                    return Poll::Ready(Event::First(outcome));
+                }
+                if let Some(Poll::Ready(outcome)) = second.as_mut().map(|second| second.as_mut().poll(cx)) {
+                    return Poll::Ready(Event::Second(outcome));
+                }
+                poll_timer(&mut timer, cx).map(|()| Event::Late)
+            });
+            match event.await {
+                Event::Late => {
+                    timer = None;
+                    second = self.pay(url).then(|| Box::pin(request()));
+                }
+                Event::First(Err(error)) if second.is_some() => {
+                    first = None;
+                    failed = Some(error);
+                }
+                Event::Second(Err(_)) if first.is_some() => second = None,
+                Event::Second(Err(other)) => break Err(failed.unwrap_or(other)),
+                Event::First(outcome) | Event::Second(outcome) => break outcome,
+            }
+        };
+        if outcome.is_ok() {
+            self.seen().first.push(begun.elapsed().as_secs_f64());
+        }
+        outcome
+    }
+}
+
+fn poll_timer(timer: &mut Option<std::pin::Pin<Box<Sleep>>>, cx: &mut task::Context<'_>) -> Poll<()> {
+    match timer {
+        Some(timer) => timer.as_mut().poll(cx),
+        None => Poll::Pending,
+    }
+}
+
+/// One of two requests for the same object.
+struct Runner {
+    steps: BoxStream<'static, Result<Step>>,
+    opened: Option<(Meta, Range<u64>, Instant)>,
+    pieces: Pieces,
+}
+
+enum Step {
+    Opened(Meta, Range<u64>),
+    Piece(Bytes),
+}
+
+impl Runner {
+    fn new<S: Store>(inner: Arc<S>, key: String, get: Get) -> Self {
+        let opened = stream::once(async move { inner.get(&key, get).await });
+        let steps = opened.map_ok(|object| {
+            let begin = stream::once(std::future::ready(Ok(Step::Opened(object.meta, object.range))));
+            begin.chain(object.body.map_ok(Step::Piece))
+        });
+        Runner { steps: steps.try_flatten().boxed(), opened: None, pieces: Pieces::default() }
+    }
+
+    /// `Opened` once, then `Read` once the body is there. Pieces are kept.
+    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Now>> {
+        loop {
+            match std::task::ready!(self.steps.poll_next_unpin(cx)) {
+                None => return Poll::Ready(Ok(Now::Read)),
+                Some(Err(error)) => return Poll::Ready(Err(error)),
+                Some(Ok(Step::Piece(piece))) => self.pieces.push(piece),
+                Some(Ok(Step::Opened(meta, range))) => {
+                    self.opened = Some((meta, range, Instant::now()));
+                    return Poll::Ready(Ok(Now::Opened));
+                }
+            }
+        }
+    }
+}
+
+enum Now {
+    Opened,
+    Read,
+}
+
+impl<S: Store> Hedge<S> {
+    /// The request for what the first one lacks, and from where on.
+    fn second(&self, key: &str, first: &Runner) -> (Runner, u64) {
+        let (get, from) = match &first.opened {
+            Some((Meta { version: Some(version), .. }, range, _)) => {
+                let from = first.pieces.len();
+                let rest = (from > 0).then_some(from..range.end);
+                (Get { range: rest, version: Some(version.clone()) }, from)
+            }
+            _ => (Get::default(), 0),
+        };
+        (Runner::new(self.inner.clone(), key.to_owned(), get), from)
+    }
+
+    /// Remembers how long a whole read took.
+    fn remember(&self, begun: Instant, runner: &Runner) {
+        let mut seen = self.seen();
+        match &runner.opened {
+            None => seen.first.push(begun.elapsed().as_secs_f64()),
+            Some((_, range, opened)) => {
+                seen.first.push((*opened - begun).as_secs_f64());
+                // Of one that was not read to its end, this is too little; nothing would be worse.
+                let all = if range.end == u64::MAX { runner.pieces.len() } else { range.end - range.start };
+                seen.byte.push(opened.elapsed().as_secs_f64() / all.max(SHORTEST) as f64);
+            }
+        }
+    }
+
+    async fn hedged(&self, key: &str, url: &str) -> Result<Bytes> {
+        let begun = Instant::now();
+        let mut timer = self.begin().map(|at| Box::pin(sleep_until(at)));
+        let mut first = Runner::new(self.inner.clone(), key.to_owned(), Get::default());
+        let mut second: Option<(Runner, u64)> = None;
+        let mut failed: Option<Error> = None;
+        loop {
+            enum Event {
+                First(Result<Now>),
+                Second(Result<Now>),
+                Late,
+            }
+            let event = poll_fn(|cx| {
+                if failed.is_none()
+                    && let Poll::Ready(now) = first.poll(cx)
+                {
+                    return Poll::Ready(Event::First(now));
+                }
+                if let Some(Poll::Ready(now)) = second.as_mut().map(|(second, _)| second.poll(cx)) {
+                    return Poll::Ready(Event::Second(now));
+                }
+                poll_timer(&mut timer, cx).map(|()| Event::Late)
+            });
+            match event.await {
+                Event::Late => {
+                    timer = None;
+                    second = self.pay(url).then(|| self.second(key, &first));
+                }
+                Event::First(Ok(Now::Opened)) => {
+                    let rest = first.opened.as_ref().and_then(|(_, range, _)| {
+                        let known = range.end != u64::MAX && second.is_none();
+                        known.then(|| self.rest(range.end - range.start)).flatten()
+                    });
+                    timer = rest.map(|at| Box::pin(sleep_until(at)));
+                }
+                Event::First(Ok(Now::Read)) => {
+                    self.remember(begun, &first);
+                    let (meta, range, _) = first.opened.expect("it was opened before it was read");
+                    return first.pieces.join(url.to_owned(), meta, range).await;
+                }
+                Event::First(Err(error)) => {
+                    if second.is_none() {
+                        return Err(error);
+                    }
+                    failed = Some(error);
+                    timer = None;
+                }
+                Event::Second(Ok(Now::Opened)) => {
+                    let fits = second.as_ref().is_none_or(|(second, from)| fits(&first, second, *from));
+                    if !fits {
+                        if let Some(error) = failed {
+                            return Err(error);
+                        }
+                        second = None;
+                    }
+                }
+                Event::Second(Ok(Now::Read)) => {
+                    self.remember(begun, &first);
+                    let (second, from) = second.expect("it has just been read");
+                    let (meta, range, _) = second.opened.expect("it was opened before it was read");
+                    let mut pieces = first.pieces;
+                    pieces.truncate(from);
+                    pieces.append(second.pieces);
+                    return pieces.join(url.to_owned(), meta, range.start - from..range.end).await;
+                }
+                Event::Second(Err(_)) => match failed {
+                    Some(error) => return Err(error),
+                    None => second = None,
+                },
+            }
+        }
+    }
+}
+
+/// Whether what the second request brings belongs behind what the first one brought.
+fn fits(first: &Runner, second: &Runner, from: u64) -> bool {
+    let (Some((first, _, _)), Some((second, range, _))) = (&first.opened, &second.opened) else {
+        return from == 0;
+    };
+    range.start == from && (from == 0 || first.version == second.version)
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Store for Hedge<S> {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+
+    fn url_of(&self, key: &str) -> String {
+        self.inner.url_of(key)
+    }
+
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        self.race(&self.url_of(key), || self.inner.get(key, get.clone())).await
+    }
+
+    async fn head(&self, key: &str) -> Result<Meta> {
+        self.race(&self.url_of(key), || self.inner.head(key)).await
+    }
+
+    async fn read(&self, key: &str) -> Result<Bytes> {
+        let url = self.url_of(key);
+        self.hedged(key, &url).await
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        self.inner.list(prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::{Memory, StoreExt};
+    use crate::testing::{Reaction, Scripted, check_store, fixtures};
+    use datapipes::ErrorKind;
+
+    const MS: Duration = Duration::from_millis(1);
+    const LEN: usize = 20_000;
+
+    fn usual() -> Reaction {
+        Reaction::default().after(10 * MS).pieces(2_000, MS)
+    }
+
+    fn content() -> Bytes {
+        (0..LEN).map(|n| (n % 251) as u8).collect()
+    }
+
+    /// A store that has seen 200 usual reads.
+    async fn warm() -> (Scripted, Hedge<Scripted>) {
+        let script = Scripted::from_iter([("k", content())]);
+        script.usual(usual());
+        let store = script.clone().hedge(Tail::default());
+        for _ in 0..200 {
+            assert_eq!(store.read("k").await.unwrap(), content());
+        }
+        assert_eq!(script.requests().len(), 200, "usual reads are not hedged");
+        (script, store)
+    }
+
+    /// Reads it, and says how long it took and what was asked for.
+    async fn read(script: &Scripted, store: &impl Store) -> (Duration, Vec<Option<Range<u64>>>) {
+        let before = script.requests().len();
+        let begun = Instant::now();
+        assert_eq!(store.read("k").await.unwrap(), content());
+        let took = begun.elapsed();
+        assert_eq!(script.in_flight(), 0, "the loser is dropped");
+        (took, script.requests()[before..].iter().map(|request| request.get.range.clone()).collect())
+    }
+
+    #[tokio::test]
+    async fn keeps_the_contract_of_a_store() {
+        let store = Memory::from_iter(fixtures()).hedge(Tail::default());
+        for _ in 0..3 {
+            check_store(&store).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn row_71_a_late_answer_is_overtaken() {
+        let (script, store) = warm().await;
+        script.script("k", [usual().after(Duration::from_secs(60))]);
+        let (took, asked) = read(&script, &store).await;
+        assert_eq!(asked, [None, None]);
+        assert!(took < 40 * MS, "{took:?}");
+        assert_eq!(store.head("k").await.unwrap().key, "k");
+        script.script("k", [usual().after(Duration::from_secs(60))]);
+        let begun = Instant::now();
+        store.get("k", Get::default()).await.unwrap();
+        assert!(begun.elapsed() < 30 * MS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn row_71_a_stalled_body_is_overtaken_from_where_it_stalled() {
+        let (script, store) = warm().await;
+        script.script("k", [usual().stall(6_000)]);
+        let (took, asked) = read(&script, &store).await;
+        assert_eq!(asked, [None, Some(6_000..LEN as u64)]);
+        assert!(took < 60 * MS, "{took:?}");
+
+        script.script("k", [usual().pieces(2_000, 500 * MS)]);
+        let (took, asked) = read(&script, &store).await;
+        assert_eq!(asked, [None, None], "nothing had come yet");
+        assert!(took < 60 * MS, "{took:?}");
+
+        script.without_versions();
+        script.script("k", [usual().stall(6_000)]);
+        assert_eq!(read(&script, &store).await.1, [None, None], "without versions, all of it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_may_win_after_all_and_an_error_lets_the_other_go_on() {
+        let (script, store) = warm().await;
+        script.script("k", [usual().after(20 * MS), usual().after(Duration::from_secs(9))]);
+        let (took, asked) = read(&script, &store).await;
+        assert_eq!((took.as_millis(), asked.len()), (30, 2));
+        script.script("k", [usual().after(20 * MS).unavailable(), usual()]);
+        assert_eq!(read(&script, &store).await.1.len(), 2);
+        script.script("k", [usual().after(20 * MS), usual().unavailable()]);
+        assert_eq!(read(&script, &store).await.1.len(), 2);
+        let denied = || usual().after(20 * MS).refuse(|| Error::new(ErrorKind::Denied, "first"));
+        script.script("k", [denied(), usual().after(50 * MS).unavailable()]);
+        assert_eq!(store.read("k").await.unwrap_err().kind(), ErrorKind::Denied);
+        script.script("k", [usual().unavailable()]);
+        assert_eq!(store.read("k").await.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn row_59_two_versions_are_never_mixed() {
+        let (script, store) = warm().await;
+        script.script("k", [usual().pieces(2_000, MS).stall(6_000)]);
+        let change = async {
+            tokio::time::sleep(15 * MS).await;
+            script.put("k", vec![0; LEN]);
+        };
+        let read = tokio::time::timeout(Duration::from_secs(60), store.read("k"));
+        let (read, ()) = futures::join!(read, change);
+        assert!(read.is_err(), "the old version has no second source; a stall is for `Timeout`");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_one_in_twenty_is_asked_for_twice() {
+        let (script, store) = warm().await;
+        script.usual(usual().after(100 * MS));
+        for _ in 0..1000 {
+            store.read("k").await.unwrap();
+        }
+        let extra = script.requests().len() - 1200;
+        assert!(extra <= 60, "{extra}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_object_is_not_taken_for_a_slow_one() {
+        let (script, store) = warm().await;
+        script.put("large", vec![1; 100 * LEN]);
+        store.read("large").await.unwrap();
+        assert_eq!(script.requests().len(), 201);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_slowest_of_many_reads_are_no_slower_than_others() {
+        let (script, store) = warm().await;
+        let mut slowest = Duration::ZERO;
+        for n in 0..500 {
+            if n % 40 == 0 {
+                script.script("k", [usual().stall((n * 97) as u64 % LEN as u64)]);
+            }
+            slowest = slowest.max(read(&script, &store).await.0);
+        }
+        assert!(slowest < 60 * MS, "{slowest:?}");
+    }
+}

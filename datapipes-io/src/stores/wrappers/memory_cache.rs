@@ -1,0 +1,286 @@
+//! Whole objects, kept in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+use futures::stream::BoxStream;
+
+use super::flight::Flights;
+use crate::stores::{Get, Meta, Object, Store};
+
+/// What a full cache does with a new object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Evict {
+    /// Passes it on without keeping it. Right where everything is read once an epoch, in an order that is new each
+    /// time: a cache with room for a third of the data then spares a third of the requests, and no other rule spares
+    /// more (Mohan and others, *Analyzing and Mitigating Data Stalls in DNN Training*, 2021).
+    Never,
+    /// Drops what was not used for the longest time. Right where some objects are read more often than others.
+    #[default]
+    Oldest,
+}
+
+/// Whole objects, kept in memory; see [`StoreExt::cache_in_memory`](super::StoreExt::cache_in_memory).
+///
+/// - At most `limit` bytes of content are kept, and some 200 bytes beside for each object. One larger than an eighth of
+///   the limit, or of unknown length, is passed by.
+/// - Asked for at the same time, an object is requested once. An error is not kept: the next in line tries it himself.
+/// - What is kept is given out without asking whether the store has a newer version, unless a version is asked for
+///   ([`Get::version`]) and it is another: then the object is requested anew.
+/// - A range is a slice of what is kept; of what is not, it is passed by. [`head`](Store::head) is answered from what
+///   is kept; a listing is passed by.
+/// - An object that is small enough is read whole before it is given out.
+///
+/// Clones share what is kept. What was given out lives as long as it is held, also if it was evicted.
+#[derive(Clone, Debug)]
+pub struct MemoryCache<S> {
+    inner: Arc<S>,
+    limit: u64,
+    evict: Evict,
+    flights: Arc<Flights<(String, Option<String>), Fetched>>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// An object that is here; or, where it was passed by, nothing: everyone asks for it himself.
+type Fetched = Option<(Meta, Bytes)>;
+
+#[derive(Debug, Default)]
+struct Kept {
+    objects: HashMap<String, (u64, Meta, Bytes)>,
+    /// By when they were used last.
+    order: BTreeMap<u64, String>,
+    clock: u64,
+    bytes: u64,
+}
+
+impl Kept {
+    fn get(&mut self, key: &str) -> Option<(Meta, Bytes)> {
+        let (used, meta, data) = self.objects.get_mut(key)?;
+        let name = self.order.remove(used)?;
+        self.clock += 1;
+        *used = self.clock;
+        self.order.insert(self.clock, name);
+        Some((meta.clone(), data.clone()))
+    }
+
+    fn remove(&mut self, key: &str) {
+        if let Some((used, _, data)) = self.objects.remove(key) {
+            self.order.remove(&used);
+            self.bytes -= data.len() as u64;
+        }
+    }
+
+    fn put(&mut self, meta: &Meta, data: &Bytes, limit: u64, evict: Evict) {
+        self.remove(&meta.key);
+        let len = data.len() as u64;
+        while evict == Evict::Oldest && self.bytes + len > limit {
+            let Some((_, oldest)) = self.order.first_key_value() else { break };
+            let oldest = oldest.clone();
+            self.remove(&oldest);
+        }
+        if self.bytes + len <= limit {
+            self.clock += 1;
+            self.bytes += len;
+            self.order.insert(self.clock, meta.key.clone());
+            self.objects.insert(meta.key.clone(), (self.clock, meta.clone(), data.clone()));
+        }
+    }
+}
+
+/// A slice of what is here.
+pub(super) fn slice(url: String, meta: Meta, data: &Bytes, get: &Get) -> Result<Object> {
+    let size = data.len() as u64;
+    let range = get.range.clone().map_or(0..size, |range| range.start..range.end.min(size));
+    if range.start > range.end {
+        let words = format!("{url}: it has {size} bytes, none at {}", range.start);
+        return Err(Error::new(ErrorKind::Protocol, words));
+    }
+    let part = data.slice(range.start as usize..range.end as usize);
+    Ok(Object { range, ..Object::whole(url, meta, part) })
+}
+
+impl<S> MemoryCache<S> {
+    /// Around a store.
+    pub fn new(inner: S, limit: u64, evict: Evict) -> Self {
+        let (flights, kept) = Default::default();
+        MemoryCache { inner: Arc::new(inner), limit, evict, flights, kept }
+    }
+
+    /// How many bytes are kept now.
+    pub fn bytes(&self) -> u64 {
+        self.kept().bytes
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is kept, if it is the version asked for.
+    fn here(&self, key: &str, version: &Option<String>) -> Fetched {
+        let mut kept = self.kept();
+        let (meta, data) = kept.get(key)?;
+        if version.is_some() && *version != meta.version {
+            kept.remove(key);
+            return None;
+        }
+        Some((meta, data))
+    }
+}
+
+impl<S: Store> MemoryCache<S> {
+    async fn fetch(&self, key: &str, get: Get, passed: &mut Option<Object>) -> Result<Fetched> {
+        if let Some(here) = self.here(key, &get.version) {
+            return Ok(Some(here));
+        }
+        let object = self.inner.get(key, get).await?;
+        if object.len().is_none_or(|len| len > self.limit / 8) {
+            *passed = Some(object);
+            return Ok(None);
+        }
+        let mut meta = object.meta.clone();
+        let data = object.bytes().await?;
+        key.clone_into(&mut meta.key);
+        meta.size = Some(data.len() as u64);
+        self.kept().put(&meta, &data, self.limit, self.evict);
+        Ok(Some((meta, data)))
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Store for MemoryCache<S> {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+
+    fn url_of(&self, key: &str) -> String {
+        self.inner.url_of(key)
+    }
+
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        let mut here = self.here(key, &get.version);
+        if here.is_none() {
+            if get.range.is_some() {
+                return self.inner.get(key, get).await;
+            }
+            let mut passed = None;
+            let asked = (key.to_owned(), get.version.clone());
+            here = self.flights.join(&asked, self.fetch(key, get.clone(), &mut passed)).await?;
+            if let Some(object) = passed {
+                return Ok(object);
+            }
+        }
+        match here {
+            Some((meta, data)) => slice(self.url_of(key), meta, &data, &get),
+            None => self.inner.get(key, get).await,
+        }
+    }
+
+    async fn head(&self, key: &str) -> Result<Meta> {
+        match self.here(key, &None) {
+            Some((meta, _)) => Ok(meta),
+            None => self.inner.head(key).await,
+        }
+    }
+
+    async fn read(&self, key: &str) -> Result<Bytes> {
+        self.get(key, Get::default()).await?.bytes().await
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        self.inner.list(prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::stores::{Memory, StoreExt};
+    use crate::testing::{Reaction, Scripted, check_store, fixtures};
+
+    fn store(limit: u64, evict: Evict) -> (Scripted, MemoryCache<Scripted>) {
+        let store = Scripted::from_iter((0..20).map(|n| (format!("k{n}"), vec![n as u8; 100])));
+        (store.clone(), store.cache_in_memory(limit, evict))
+    }
+
+    #[tokio::test]
+    async fn keeps_the_contract_of_a_store() {
+        for (limit, evict) in
+            [(1 << 20, Evict::Oldest), (10_000, Evict::Oldest), (10_000, Evict::Never), (0, Evict::Oldest)]
+        {
+            let store = Memory::from_iter(fixtures()).cache_in_memory(limit, evict);
+            check_store(&store).await;
+            check_store(&store).await;
+            assert!(store.bytes() <= limit);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_who_ask_at_once_are_one_request() {
+        let (script, store) = store(10_000, Evict::Oldest);
+        script.usual(Reaction::default().after(Duration::from_millis(5)));
+        let read = futures::future::join_all((0..50).map(|_| store.read("k1"))).await;
+        assert!(read.into_iter().all(|data| data.unwrap() == vec![1; 100]));
+        assert_eq!(script.requests().len(), 1);
+        store.read("k1").await.unwrap();
+        assert_eq!(store.get("k1", Get::range(5..7)).await.unwrap().bytes().await.unwrap(), vec![1; 2]);
+        assert_eq!(script.requests().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_is_not_kept() {
+        let (script, store) = store(10_000, Evict::Oldest);
+        script.script("k1", [Reaction::default().unavailable(), Reaction::default().cut(7)]);
+        assert!(store.read("k1").await.is_err());
+        assert!(store.read("k1").await.is_err());
+        assert_eq!(store.read("k1").await.unwrap(), vec![1; 100]);
+        assert_eq!(store.bytes(), 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_cache_evicts_the_oldest_or_keeps_what_it_has() {
+        for evict in [Evict::Oldest, Evict::Never] {
+            let (script, store) = store(800, evict);
+            for n in 0..8 {
+                store.read(&format!("k{n}")).await.unwrap();
+            }
+            for key in ["k0", "k8", "k9", "k0"] {
+                store.read(key).await.unwrap();
+            }
+            assert_eq!((store.bytes(), script.requests().len()), (800, 10));
+            store.read("k1").await.unwrap();
+            assert_eq!(script.requests().len(), if evict == Evict::Never { 10 } else { 11 });
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn row_87_what_is_too_large_is_passed_by_as_it_comes() {
+        let (script, store) = store(799, Evict::Oldest);
+        script.script("k1", [Reaction::default().pieces(10, Duration::ZERO).stall(50)]);
+        let mut body = store.get("k1", Get::default()).await.unwrap().body;
+        assert_eq!(futures::StreamExt::next(&mut body).await.unwrap().unwrap().len(), 10);
+        assert_eq!(store.read("k1").await.unwrap(), vec![1; 100]);
+        assert_eq!((store.bytes(), script.requests().len()), (0, 2), "one request each");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn row_85_another_version_is_requested_anew() {
+        let (script, store) = store(10_000, Evict::Oldest);
+        let old = store.get("k1", Get::default()).await.unwrap();
+        script.put("k1", "new");
+        assert_eq!(store.read("k1").await.unwrap(), vec![1; 100], "without a version, what is kept");
+        let new = script.head("k1").await.unwrap().version;
+        let object = store.get("k1", Get::default().of_version(new.clone())).await.unwrap();
+        assert_eq!(object.bytes().await.unwrap(), "new");
+        assert_eq!(store.read("k1").await.unwrap(), "new");
+        assert_eq!(old.bytes().await.unwrap(), vec![1; 100]);
+        let gone = store.get("k1", Get::default().of_version(Some("1".into()))).await.unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::Changed);
+        assert_eq!(store.bytes(), 0);
+    }
+}

@@ -1,0 +1,150 @@
+//! So many requests and bytes a second, and no more.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::Result;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use tokio::time::{Instant, sleep};
+
+use super::bucket::Bucket;
+use crate::stores::{Body, Get, Meta, Object, Store};
+
+/// How much a store may be asked in a second; see [`Rate`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerSecond {
+    /// Requests.
+    pub requests: f64,
+    /// Bytes of bodies.
+    pub bytes: f64,
+}
+
+impl Default for PerSecond {
+    /// Without limits.
+    fn default() -> Self {
+        PerSecond { requests: f64::INFINITY, bytes: f64::INFINITY }
+    }
+}
+
+/// So many requests and bytes a second, and no more; see [`StoreExt::rate`](super::StoreExt::rate).
+///
+/// Two token buckets, each of which holds what comes in a second: so much passes at once after a pause. Who is too early
+/// waits, in the order of asking. The bytes of a piece are counted when it has arrived, and the piece waits until they
+/// are paid for; so the rate is that of what is given out, and the connection is held back by it.
+///
+/// A listing counts as one request. The store's own [`read`](Store::read) is not used: a body is read piece by piece.
+/// It holds one piece a body.
+#[derive(Clone, Debug)]
+pub struct Rate<S> {
+    inner: Arc<S>,
+    buckets: Arc<Buckets>,
+}
+
+#[derive(Debug)]
+struct Buckets {
+    began: Instant,
+    requests: Option<Mutex<Bucket>>,
+    bytes: Option<Mutex<Bucket>>,
+}
+
+impl<S> Rate<S> {
+    /// Around a store.
+    pub fn new(inner: S, most: PerSecond) -> Self {
+        let bucket = |rate: f64| rate.is_finite().then(|| Mutex::new(Bucket::new(rate, rate.max(1.0))));
+        let (requests, bytes) = (bucket(most.requests), bucket(most.bytes));
+        let buckets = Buckets { began: Instant::now(), requests, bytes };
+        Rate { inner: Arc::new(inner), buckets: Arc::new(buckets) }
+    }
+}
+
+impl Buckets {
+    async fn pay(&self, bucket: &Option<Mutex<Bucket>>, tokens: usize) {
+        let Some(bucket) = bucket else { return };
+        let now = self.began.elapsed();
+        let wait = bucket.lock().unwrap_or_else(PoisonError::into_inner).take(now, tokens as f64);
+        if wait > Duration::ZERO {
+            sleep(wait).await;
+        }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Store for Rate<S> {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+
+    fn url_of(&self, key: &str) -> String {
+        self.inner.url_of(key)
+    }
+
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        self.buckets.pay(&self.buckets.requests, 1).await;
+        let object = self.inner.get(key, get).await?;
+        if self.buckets.bytes.is_none() {
+            return Ok(object);
+        }
+        let buckets = self.buckets.clone();
+        let body = object.body.then(move |piece| {
+            let buckets = buckets.clone();
+            async move {
+                if let Ok(piece) = &piece {
+                    buckets.pay(&buckets.bytes, piece.len()).await;
+                }
+                piece
+            }
+        });
+        Ok(Object { body: Body::stream(body), ..object })
+    }
+
+    async fn head(&self, key: &str) -> Result<Meta> {
+        self.buckets.pay(&self.buckets.requests, 1).await;
+        self.inner.head(key).await
+    }
+
+    async fn read(&self, key: &str) -> Result<Bytes> {
+        self.get(key, Get::default()).await?.bytes().await
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        let (buckets, listed) = (self.buckets.clone(), self.inner.list(prefix));
+        let paid = async move {
+            buckets.pay(&buckets.requests, 1).await;
+            listed
+        };
+        stream::once(paid).flatten().boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::{Memory, StoreExt};
+    use crate::testing::{Reaction, Scripted, check_store, fixtures};
+
+    #[tokio::test(start_paused = true)]
+    async fn keeps_the_contract_of_a_store() {
+        check_store(&Memory::from_iter(fixtures()).rate(PerSecond::default())).await;
+        check_store(&Memory::from_iter(fixtures()).rate(PerSecond { requests: 10.0, bytes: 1e6 })).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_and_bytes_come_at_the_rate_that_was_asked() {
+        let script = Scripted::from_iter([("k", vec![0; 1000])]);
+        let store = script.clone().rate(PerSecond { requests: 20.0, ..PerSecond::default() });
+        let begun = Instant::now();
+        futures::future::join_all((0..120).map(|_| store.read("k"))).await;
+        assert_eq!(begun.elapsed().as_millis(), 5000, "20 at once, then 100 at 20 a second");
+
+        script.usual(Reaction::default().pieces(100, Duration::ZERO));
+        let store = script.rate(PerSecond { bytes: 10_000.0, ..PerSecond::default() });
+        let begun = Instant::now();
+        let read = futures::future::join_all((0..60).map(|_| store.read("k"))).await;
+        assert!(read.into_iter().all(|data| data.unwrap().len() == 1000));
+        assert_eq!(begun.elapsed().as_millis(), 5000);
+    }
+}

@@ -1,0 +1,214 @@
+//! Ends requests that do not come forward.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use tokio::time::{Instant, timeout};
+
+use crate::stores::{Body, Get, Meta, Object, Store};
+
+/// How long a request may take; see [`Timeout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Until the answer has begun, and for each step of a listing.
+    pub first: Duration,
+    /// In each such time of waiting for a body …
+    pub window: Duration,
+    /// … at least so many bytes arrive, or its end. (A limit on each piece alone would never end a body of one byte a
+    /// second.)
+    pub bytes: u64,
+    /// For all of it.
+    pub total: Duration,
+}
+
+impl Default for Patience {
+    /// 30 s until the answer, then 1 KiB/s over 10 s; no limit to the whole.
+    fn default() -> Self {
+        Patience {
+            first: Duration::from_secs(30),
+            window: Duration::from_secs(10),
+            bytes: 10 << 10,
+            total: Duration::MAX,
+        }
+    }
+}
+
+/// Ends requests that do not come forward; see [`StoreExt::timeout`](super::StoreExt::timeout).
+///
+/// Only the time spent in waiting for the store counts, not what the consumer does between two pieces. What was ended is
+/// `Unavailable`, passing. The store's own [`read`](Store::read) is not used: a body is read piece by piece.
+///
+/// It holds nothing, and costs a timer for each request and each piece that does not come at once.
+#[derive(Clone, Debug)]
+pub struct Timeout<S> {
+    inner: Arc<S>,
+    patience: Patience,
+}
+
+impl<S> Timeout<S> {
+    /// Around a store.
+    pub fn new(inner: S, patience: Patience) -> Self {
+        Timeout { inner: Arc::new(inner), patience }
+    }
+}
+
+/// Waits so long at most, and says how long it was.
+async fn within<T>(most: Duration, wait: impl Future<Output = T>) -> (Option<T>, Duration) {
+    let begun = Instant::now();
+    (timeout(most, wait).await.ok(), begun.elapsed())
+}
+
+fn late(url: &str, what: String) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{url}: {what}")).passing()
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Store for Timeout<S> {
+    fn url(&self) -> &str {
+        self.inner.url()
+    }
+
+    fn url_of(&self, key: &str) -> String {
+        self.inner.url_of(key)
+    }
+
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        let Patience { first, window, bytes, total } = self.patience;
+        let most = first.min(total);
+        let (object, waited) = within(most, self.inner.get(key, get)).await;
+        let object = object.ok_or_else(|| late(&self.url_of(key), format!("no answer in {most:?}")))??;
+        let Object { meta, range, body, url } = object;
+
+        /// What is left of the body's time.
+        struct Left {
+            body: Body,
+            url: String,
+            total: Duration,
+            window: Duration,
+            bytes: u64,
+        }
+        let begin = Left { body, url: url.clone(), total: total.saturating_sub(waited), window, bytes };
+        let body = stream::unfold(Some(begin), move |left| async move {
+            let mut left = left?;
+            let most = left.window.min(left.total);
+            let (piece, waited) = within(most, left.body.next()).await;
+            left.window = left.window.saturating_sub(waited);
+            left.total = left.total.saturating_sub(waited);
+            let piece = match piece {
+                Some(piece) => piece?,
+                None if left.total.is_zero() => {
+                    return Some((Err(late(&left.url, format!("not read in {total:?}"))), None));
+                }
+                None => {
+                    let got = bytes - left.bytes;
+                    let what = format!("stalled: {got} bytes in {window:?}, less than {bytes}");
+                    return Some((Err(late(&left.url, what)), None));
+                }
+            };
+            if let Ok(piece) = &piece {
+                left.bytes = left.bytes.saturating_sub(piece.len() as u64);
+                if left.bytes == 0 {
+                    (left.window, left.bytes) = (window, bytes);
+                }
+            }
+            Some((piece, Some(left)))
+        });
+        Ok(Object { meta, range, body: Body::stream(body), url })
+    }
+
+    async fn head(&self, key: &str) -> Result<Meta> {
+        let most = self.patience.first.min(self.patience.total);
+        let (meta, _) = within(most, self.inner.head(key)).await;
+        meta.ok_or_else(|| late(&self.url_of(key), format!("no answer in {most:?}")))?
+    }
+
+    async fn read(&self, key: &str) -> Result<Bytes> {
+        self.get(key, Get::default()).await?.bytes().await
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        let (most, url) = (self.patience.first, self.url_of(prefix));
+        stream::unfold(Some(self.inner.list(prefix)), move |listed| {
+            let url = url.clone();
+            async move {
+                let mut listed = listed?;
+                match timeout(most, listed.next()).await {
+                    Ok(meta) => Some((meta?, Some(listed))),
+                    Err(_) => Some((Err(late(&url, format!("no more of the listing in {most:?}"))), None)),
+                }
+            }
+        })
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::{Memory, StoreExt};
+    use crate::testing::{Reaction, Scripted, check_store, fixtures};
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn store(reaction: Reaction) -> (Scripted, Timeout<Scripted>) {
+        let store = Scripted::from_iter([("k", vec![7; 100_000])]);
+        store.usual(reaction);
+        (store.clone(), store.timeout(Patience::default()))
+    }
+
+    async fn fails(reaction: Reaction, after: u64, words: &str) {
+        let (script, store) = store(reaction);
+        let begun = Instant::now();
+        let error = store.read("k").await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(begun.elapsed().as_secs(), after);
+        assert_eq!(script.in_flight(), 0, "what was ended is dropped");
+    }
+
+    #[tokio::test]
+    async fn keeps_the_contract_of_a_store() {
+        check_store(&Memory::from_iter(fixtures()).timeout(Patience::default())).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn row_62_no_answer_a_stall_and_one_byte_a_second_are_ended() {
+        fails(Reaction::default().after(31 * S), 30, "scripted:///k: no answer in 30s").await;
+        fails(Reaction::default().stall(0), 10, "stalled: 0 bytes in 10s").await;
+        fails(Reaction::default().pieces(9000, S).stall(90_000), 20, "stalled: 0 bytes in 10s").await;
+        fails(Reaction::default().pieces(1, S), 10, " bytes in 10s, less than 10240").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_steady_body_a_slow_consumer_and_a_small_object_are_not() {
+        let (_, store) = store(Reaction::default().after(29 * S).pieces(1100, S));
+        assert_eq!(store.read("k").await.unwrap().len(), 100_000);
+        let mut body = store.get("k", Get::default()).await.unwrap().body;
+        let mut got = 0;
+        while let Some(piece) = body.next().await {
+            got += piece.unwrap().len();
+            tokio::time::sleep(100 * S).await;
+        }
+        assert_eq!(got, 100_000);
+        let small = Scripted::from_iter([("k", "12345")]);
+        small.usual(Reaction::default().pieces(1, S));
+        assert_eq!(small.timeout(Patience::default()).read("k").await.unwrap(), "12345");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_whole_has_a_limit_too() {
+        let (_, store) = store(Reaction::default().after(5 * S).pieces(2000, S));
+        let store = store.timeout(Patience { total: 20 * S, ..Patience::default() });
+        let begun = Instant::now();
+        let error = store.read("k").await.unwrap_err().to_string();
+        assert!(error.contains("not read in 20s"), "{error}");
+        assert_eq!(begun.elapsed(), 20 * S);
+    }
+}

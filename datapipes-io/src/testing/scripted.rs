@@ -1,0 +1,334 @@
+//! A store in memory that follows a script: slow, refusing, cutting, stalling; and remembers what it was asked.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use tokio::time::{Instant, sleep};
+
+use crate::stores::{Body, Get, Memory, Meta, Object, Store};
+
+/// A store in memory that follows a script, by tokio's clock: with `#[tokio::test(start_paused = true)]` hours pass in
+/// no time. Clones share everything.
+///
+/// Each request for a key takes the next [`Reaction`] of its script; without one, the usual reaction.
+///
+/// # Examples
+/// ```
+/// use datapipes_io::stores::{Store, StoreExt};
+/// use datapipes_io::testing::{Reaction, Scripted};
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+/// let store = Scripted::from_iter([("a", "content")]);
+/// store.script("a", [Reaction::default().cut(3)]);
+/// assert_eq!(store.clone().retry(Default::default()).read("a").await?, "content");
+/// assert_eq!(store.requests()[1].get.range, Some(3..7));
+/// # datapipes::Ok(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Scripted {
+    objects: Memory,
+    state: Arc<Mutex<State>>,
+    began: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    usual: Reaction,
+    scripts: HashMap<String, VecDeque<Reaction>>,
+    listings: VecDeque<usize>,
+    no_versions: bool,
+    overload: Option<usize>,
+    requests: Vec<Request>,
+    in_flight: usize,
+    most: usize,
+}
+
+/// A request that was made of a [`Scripted`] store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// For which object, or below which prefix if [`list`](Request::list).
+    pub key: String,
+    /// What of it.
+    pub get: Get,
+    /// Whether it was a listing.
+    pub list: bool,
+    /// When, since the store was made.
+    pub at: Duration,
+}
+
+/// How a [`Scripted`] store answers one request. By default at once, and in one piece.
+#[derive(Clone, Default)]
+pub struct Reaction {
+    latency: Duration,
+    piece: usize,
+    pause: Duration,
+    fault: Fault,
+}
+
+#[derive(Clone, Default)]
+enum Fault {
+    #[default]
+    None,
+    Refuse(Arc<dyn Fn() -> Error + Send + Sync>),
+    Cut(u64),
+    Short(u64),
+    Stall(u64),
+    Flip(u64),
+    Extra,
+}
+
+impl Reaction {
+    /// Answers after so long.
+    pub fn after(self, latency: Duration) -> Self {
+        Reaction { latency, ..self }
+    }
+
+    /// The body comes in pieces of so many bytes, with a pause before each.
+    pub fn pieces(self, bytes: usize, pause: Duration) -> Self {
+        Reaction { piece: bytes, pause, ..self }
+    }
+
+    /// No answer but an error. The URL is put before its words.
+    pub fn refuse(self, error: impl Fn() -> Error + Send + Sync + 'static) -> Self {
+        Reaction { fault: Fault::Refuse(Arc::new(error)), ..self }
+    }
+
+    /// As [`refuse`](Reaction::refuse), with an error of `Unavailable` that passes.
+    pub fn unavailable(self) -> Self {
+        self.refuse(|| Error::new(ErrorKind::Unavailable, "503").passing())
+    }
+
+    /// The body breaks off after so many bytes, with an error that passes.
+    pub fn cut(self, after: u64) -> Self {
+        Reaction { fault: Fault::Cut(after), ..self }
+    }
+
+    /// The body ends after so many bytes as if that were all.
+    pub fn short(self, after: u64) -> Self {
+        Reaction { fault: Fault::Short(after), ..self }
+    }
+
+    /// After so many bytes of the body nothing comes any more, and no end.
+    pub fn stall(self, after: u64) -> Self {
+        Reaction { fault: Fault::Stall(after), ..self }
+    }
+
+    /// One bit of this byte of the body is another.
+    pub fn flip(self, at: u64) -> Self {
+        Reaction { fault: Fault::Flip(at), ..self }
+    }
+
+    /// The body goes on behind its announced length.
+    pub fn extra(self) -> Self {
+        Reaction { fault: Fault::Extra, ..self }
+    }
+}
+
+impl fmt::Debug for Reaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reaction").field("latency", &self.latency).finish_non_exhaustive()
+    }
+}
+
+impl Scripted {
+    /// Without objects.
+    pub fn new() -> Self {
+        Scripted { objects: Memory::new(), state: Arc::default(), began: Instant::now() }
+    }
+
+    /// Puts an object under a key, in place of what was there: a new version.
+    pub fn put(&self, key: impl Into<String>, data: impl Into<Bytes>) {
+        self.objects.put(key, data);
+    }
+
+    /// How requests without a script are answered from now on.
+    pub fn usual(&self, reaction: Reaction) {
+        self.lock().usual = reaction;
+    }
+
+    /// How the next requests for a key are answered, one after the other.
+    pub fn script(&self, key: impl Into<String>, reactions: impl IntoIterator<Item = Reaction>) {
+        self.lock().scripts.entry(key.into()).or_default().extend(reactions);
+    }
+
+    /// After how many keys the next listings break off, one after the other.
+    pub fn cut_listings(&self, after: impl IntoIterator<Item = usize>) {
+        self.lock().listings.extend(after);
+    }
+
+    /// From now on objects have no version, and none can be asked for.
+    pub fn without_versions(&self) {
+        self.lock().no_versions = true;
+    }
+
+    /// With more requests than this in flight, further ones are refused as `Unavailable`, after their latency.
+    pub fn overload_above(&self, in_flight: usize) {
+        self.lock().overload = Some(in_flight);
+    }
+
+    /// The requests so far, in order.
+    pub fn requests(&self) -> Vec<Request> {
+        self.lock().requests.clone()
+    }
+
+    /// The times between the requests so far.
+    pub fn pauses(&self) -> Vec<Duration> {
+        self.lock().requests.windows(2).map(|pair| pair[1].at - pair[0].at).collect()
+    }
+
+    /// How many requests are unanswered or have a body that was neither read to its end nor dropped.
+    pub fn in_flight(&self) -> usize {
+        self.lock().in_flight
+    }
+
+    /// The most requests that were in flight at once.
+    pub fn most_in_flight(&self) -> usize {
+        self.lock().most
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, key: &str, get: Get, list: bool) {
+        let at = self.began.elapsed();
+        self.lock().requests.push(Request { key: key.to_owned(), get, list, at });
+    }
+
+    fn begin(&self, key: &str, get: &Get) -> (Reaction, Flying) {
+        self.record(key, get.clone(), false);
+        let mut state = self.lock();
+        state.in_flight += 1;
+        state.most = state.most.max(state.in_flight);
+        let flying = Flying(self.state.clone());
+        let mut reaction = state.scripts.get_mut(key).and_then(VecDeque::pop_front);
+        if state.overload.is_some_and(|most| state.in_flight > most) {
+            reaction = Some(state.usual.clone().unavailable());
+        }
+        (reaction.unwrap_or_else(|| state.usual.clone()), flying)
+    }
+}
+
+impl Default for Scripted {
+    fn default() -> Self {
+        Scripted::new()
+    }
+}
+
+impl<K: Into<String>, D: Into<Bytes>> FromIterator<(K, D)> for Scripted {
+    fn from_iter<I: IntoIterator<Item = (K, D)>>(objects: I) -> Self {
+        let store = Scripted::new();
+        objects.into_iter().for_each(|(key, data)| store.put(key, data));
+        store
+    }
+}
+
+impl fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scripted").finish_non_exhaustive()
+    }
+}
+
+/// A request in flight.
+struct Flying(Arc<Mutex<State>>);
+
+impl Drop for Flying {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).in_flight -= 1;
+    }
+}
+
+async fn wait(pause: Duration) {
+    if !pause.is_zero() {
+        sleep(pause).await;
+    }
+}
+
+#[async_trait]
+impl Store for Scripted {
+    fn url(&self) -> &str {
+        "scripted:///"
+    }
+
+    async fn get(&self, key: &str, mut get: Get) -> Result<Object> {
+        let (reaction, flying) = self.begin(key, &get);
+        wait(reaction.latency).await;
+        let url = self.url_of(key);
+        if let Fault::Refuse(error) = &reaction.fault {
+            return Err(error().within(url));
+        }
+        let no_versions = self.lock().no_versions;
+        if no_versions {
+            get.version = None;
+        }
+        let mut object = self.objects.get(key, get).await.map_err(|error| {
+            Error::new(error.kind(), error.to_string().replace(self.objects.url(), self.url()))
+        })?;
+        object.url = url.clone();
+        if no_versions {
+            object.meta.version = None;
+        }
+        let Object { meta, range, body, .. } = object;
+        let data = body.map(|piece| piece.expect("bytes in memory")).collect::<Vec<_>>().await.concat();
+        Ok(Object { meta, range, body: play(url.clone(), data, reaction, flying), url })
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        self.record(prefix, Get::default(), true);
+        let (cut, no_versions) = {
+            let mut state = self.lock();
+            (state.listings.pop_front(), state.no_versions)
+        };
+        let all = self.objects.list(prefix).map(move |meta| {
+            meta.map(|meta| Meta { version: meta.version.filter(|_| !no_versions), ..meta })
+        });
+        match cut {
+            None => all.boxed(),
+            Some(after) => {
+                let error = Error::new(ErrorKind::Unavailable, format!("{}: listing cut", self.url()));
+                all.take(after).chain(stream::iter([Err(error.passing())])).boxed()
+            }
+        }
+    }
+}
+
+/// The body of an answer.
+fn play(url: String, mut data: Vec<u8>, reaction: Reaction, flying: Flying) -> Body {
+    let Reaction { piece, pause, fault, .. } = reaction;
+    if let Fault::Flip(at) = fault
+        && let Some(byte) = data.get_mut(at as usize)
+    {
+        *byte ^= 1;
+    }
+    if let Fault::Extra = fault {
+        data.push(0);
+    }
+    if let Fault::Cut(after) | Fault::Short(after) | Fault::Stall(after) = fault {
+        data.truncate(after as usize);
+    }
+    let data = Bytes::from(data);
+    let step = if piece == 0 { data.len().max(1) } else { piece };
+    let state = Some((data, url, fault, flying));
+    Body::stream(stream::unfold(state, move |state| async move {
+        let (mut data, url, fault, flying) = state?;
+        if !data.is_empty() {
+            wait(pause).await;
+            let piece = data.split_to(step.min(data.len()));
+            return Some((Ok(piece), Some((data, url, fault, flying))));
+        }
+        match fault {
+            Fault::Stall(_) => std::future::pending().await,
+            Fault::Cut(after) => {
+                let words = format!("{url}: connection reset after {after} bytes");
+                Some((Err(Error::new(ErrorKind::Truncated, words).passing()), None))
+            }
+            _ => None,
+        }
+    }))
+}
