@@ -370,3 +370,56 @@ impl fmt::Display for Filter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn truth(filter: &str, value: impl Into<Value>) -> Option<bool> {
+        let value = value.into();
+        filter.parse::<Filter>().unwrap().matches(&move |_| value.clone())
+    }
+
+    #[test]
+    fn what_is_not_there_is_neither_true_nor_false() {
+        for filter in
+            ["a = 1", "a != 1", "not a = 1", "a in (1)", "a not in (1)", "a = 1 and true", "a = 1 or false"]
+        {
+            assert_eq!(truth(filter, Value::Null), None, "{filter}");
+        }
+        assert_eq!(truth("a = 1 and false", Value::Null), Some(false));
+        assert_eq!(truth("a = 1 or true", Value::Null), Some(true));
+        assert_eq!(truth("a is null", Value::Null), Some(true));
+        assert_eq!(truth("a in ()", Value::Null), Some(false));
+        assert_eq!(truth("a in (1, null)", 1), Some(true));
+        assert_eq!(truth("a in (1, null)", 2), None);
+    }
+
+    #[test]
+    fn numbers_compare_by_what_they_are_worth() {
+        let big = (1i64 << 53) + 1;
+        assert_eq!(order(&big.into(), &((1i64 << 53) as f64).into()), Some(Ordering::Greater));
+        assert_eq!(order(&i64::MAX.into(), &9_223_372_036_854_775_807.0.into()), Some(Ordering::Less));
+        assert_eq!(order(&i64::MIN.into(), &(-9_223_372_036_854_775_808.0).into()), Some(Ordering::Equal));
+        assert_eq!(order(&i64::MIN.into(), &f64::NEG_INFINITY.into()), Some(Ordering::Greater));
+        assert_eq!(order(&(-2).into(), &(-2.5).into()), Some(Ordering::Greater));
+        assert_eq!(order(&2.5.into(), &2.into()), Some(Ordering::Greater));
+        assert_eq!(order(&0.into(), &(-0.0).into()), Some(Ordering::Equal));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_found_before() {
+        let schema = Schema::new([("age", ColumnType::Int), ("sex", ColumnType::Text)]);
+        let check = |filter: Filter| filter.check(&schema).map_err(|error| (error.kind(), error.to_string()));
+        assert_eq!(check("age > 1.5 and sex in ('f', null) or label = 3".parse().unwrap()), Ok(()));
+        assert_eq!(check(col("age").eq("x")).unwrap_err().0, ErrorKind::Shape);
+        assert_eq!(check(col("age").lt(f64::NAN)).unwrap_err().0, ErrorKind::Shape);
+        let (kind, words) = check(col("size").is_null()).unwrap_err();
+        assert_eq!(
+            (kind, &*words),
+            (ErrorKind::NotFound, r#"not found: no column "size"; there are: "age", "sex""#)
+        );
+        let deep = (0..100).fold(col("age").eq(1), |filter, _| filter.not());
+        assert_eq!(check(deep).unwrap_err().0, ErrorKind::Limit);
+    }
+}

@@ -4,8 +4,19 @@
 //! (2024): data and metadata in two tables, written together; label and data in one query.
 
 mod filter;
+mod parse;
+mod rows;
+mod select;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use filter::{Column, Compare, Filter, col};
+pub use rows::{Rows, RowsByIndex, rows};
+pub use select::{Select, TableExt};
+#[cfg(feature = "sqlite")]
+pub use sqlite::Sqlite;
 
 use std::fmt;
 use std::sync::Arc;
@@ -315,6 +326,42 @@ impl<T: Table + ?Sized> Table for Arc<T> {
     }
     fn find(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>> {
         (**self).find(columns, filter)
+    }
+}
+
+/// The key of a sample by its name: the same name gives the same key, so that writing a data set again writes the same
+/// rows. The `namespace` keeps apart what has the same names in different data sets.
+///
+/// It is a UUID of version 8: the first 128 bits (less version and variant) of BLAKE3 over the length of the namespace,
+/// 8 bytes little-endian, the namespace, and the name. This never changes.
+pub fn key(namespace: &str, name: impl AsRef<[u8]>) -> Uuid {
+    let mut hash = blake3::Hasher::new();
+    hash.update(&(namespace.len() as u64).to_le_bytes()).update(namespace.as_bytes()).update(name.as_ref());
+    let mut bytes = [0; 16];
+    hash.finalize_xof().fill(&mut bytes);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// Opens the data set that a URL names: `sqlite:///folder/file.db?table=NAME`, `cassandra://host/keyspace.table`.
+///
+/// # Errors
+/// `Config` for a URL that is none of these; `Unsupported` where the feature of this crate that it needs is off; those of
+/// opening it.
+pub async fn open(url: &str) -> Result<Arc<dyn Table>> {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    match scheme {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            let url = url.to_owned();
+            Ok(Arc::new(datapipes::blocking(move || Sqlite::open_url(&url)).await??))
+        }
+        #[cfg(not(feature = "sqlite"))]
+        "sqlite" => Err(Error::new(ErrorKind::Unsupported, "SQLite needs the feature `sqlite`")),
+        "cassandra" => Err(Error::new(ErrorKind::Unsupported, "Cassandra needs the feature `cassandra`")),
+        _ => {
+            let what = "a table's URL begins with sqlite:// or cassandra://";
+            Err(Error::new(ErrorKind::Config, what))
+        }
     }
 }
 
