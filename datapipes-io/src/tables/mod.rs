@@ -4,6 +4,7 @@
 //! (2024): data and metadata in two tables, written together; label and data in one query.
 
 mod filter;
+mod ingest;
 mod parse;
 mod rows;
 mod select;
@@ -13,6 +14,7 @@ mod sqlite;
 pub mod testing;
 
 pub use filter::{Column, Compare, Filter, col};
+pub use ingest::{Ingest, Written};
 pub use rows::{Rows, RowsByIndex, rows};
 pub use select::{Select, TableExt};
 #[cfg(feature = "sqlite")]

@@ -1,11 +1,12 @@
 //! Questions about the metadata of a table.
 
 use datapipes::Result;
+use datapipes::index::split::{Sample, Splits, Splitter};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use uuid::Uuid;
 
-use super::{Filter, Metadata, Table};
+use super::{Filter, Metadata, Table, Value};
 
 /// The methods that every table has besides those of [`Table`].
 pub trait TableExt: Table {
@@ -79,5 +80,60 @@ impl<T: Table + ?Sized> Select<'_, T> {
     /// As [`stream`](Select::stream).
     pub async fn keys(self) -> Result<Vec<Uuid>> {
         Select { columns: &[], ..self }.stream().map(|found| found.map(|found| found.key)).try_collect().await
+    }
+
+    /// Divides the samples into parts: classes and entities are the columns that the splitter names. Columns of this
+    /// question are not asked for. Holds the keys, classes and entities of all samples.
+    ///
+    /// # Errors
+    /// As [`stream`](Select::stream), and those of [`Splitter::split`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[cfg(feature = "sqlite")] {
+    /// use datapipes::index::split::Splitter;
+    /// use datapipes_io::tables::{ColumnType, Label, NewRow, Row, Schema, Sqlite, Table, TableExt, key};
+    ///
+    /// # futures::executor::block_on(async {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("a.db");
+    /// let table = Sqlite::create(&path, "scans", &Schema::new([("patient", ColumnType::Text)]))?;
+    /// let scan = |n: i64| NewRow {
+    ///     row: Row { key: key("scans", n.to_string()), label: Label::Class(n % 2), data: "x".into() },
+    ///     values: vec![format!("patient {}", n / 4).into()],
+    /// };
+    /// table.put((0..400).map(scan).collect()).await?;
+    ///
+    /// let splitter = Splitter::fractions([("train", 0.8), ("test", 0.2)]).balance_classes().group_by("patient");
+    /// let splits = table.select(&[]).filter("patient != \"patient 0\"".parse()?).split(&splitter).await?;
+    /// assert_eq!((splits.parts()[1].entities, splits.keys("test")?.len()), (20, 80));
+    /// # datapipes::Ok(()) }).unwrap();
+    /// # }
+    /// ```
+    pub async fn split(self, splitter: &Splitter) -> Result<Splits<Uuid>> {
+        let (class, entity) = splitter.columns();
+        let class = Some(class).filter(|class| *class != super::filter::LABEL);
+        let columns: Vec<&str> = class.into_iter().chain(entity).collect();
+        let sample = |found: Metadata| {
+            let number = found.class.map(|class| class.to_string());
+            let mut values = found.values.into_iter().map(in_words);
+            Sample {
+                key: found.key,
+                class: if class.is_some() { values.next().flatten() } else { number },
+                entity: values.next().flatten(),
+            }
+        };
+        let asked = Select { table: self.table, columns: &columns, filter: self.filter };
+        let samples: Vec<_> = asked.stream().map_ok(sample).try_collect().await?;
+        splitter.split(samples).map_err(|error| error.within(self.table.url()))
+    }
+}
+
+/// A value as the name of a class or entity.
+fn in_words(value: Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::Text(text) => Some(text),
+        other => Some(other.to_string()),
     }
 }
