@@ -18,7 +18,7 @@ pub use ingest::{Ingest, Written};
 pub use rows::{Rows, RowsByIndex, rows};
 pub use select::{Select, TableExt};
 #[cfg(feature = "sqlite")]
-pub use sqlite::Sqlite;
+pub use sqlite::{Sqlite, sqlite_url};
 
 use std::fmt;
 use std::sync::Arc;
@@ -350,20 +350,42 @@ pub fn key(namespace: &str, name: impl AsRef<[u8]>) -> Uuid {
 /// `Config` for a URL that is none of these; `Unsupported` where the feature of this crate that it needs is off; those of
 /// opening it.
 pub async fn open(url: &str) -> Result<Arc<dyn Table>> {
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    match scheme {
+    match scheme(url) {
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let url = url.to_owned();
             Ok(Arc::new(datapipes::blocking(move || Sqlite::open_url(&url)).await??))
         }
-        #[cfg(not(feature = "sqlite"))]
-        "sqlite" => Err(Error::new(ErrorKind::Unsupported, "SQLite needs the feature `sqlite`")),
-        "cassandra" => Err(Error::new(ErrorKind::Unsupported, "Cassandra needs the feature `cassandra`")),
-        _ => {
-            let what = "a table's URL begins with sqlite:// or cassandra://";
-            Err(Error::new(ErrorKind::Config, what))
+        other => Err(cannot(other)),
+    }
+}
+
+/// Makes the data set that a URL names, with this schema, or opens it if it is there with the same.
+///
+/// # Errors
+/// As [`open`]; `Shape` if it is there with another schema; those of making it.
+#[cfg_attr(not(feature = "sqlite"), expect(unused_variables, reason = "no table can be made"))]
+pub async fn create(url: &str, schema: &Schema) -> Result<Arc<dyn Table>> {
+    match scheme(url) {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            let (url, schema) = (url.to_owned(), schema.clone());
+            Ok(Arc::new(datapipes::blocking(move || Sqlite::create_url(&url, &schema)).await??))
         }
+        other => Err(cannot(other)),
+    }
+}
+
+fn scheme(url: &str) -> &str {
+    url.split_once("://").map_or("", |(scheme, _)| scheme)
+}
+
+/// What is wrong with a URL that no table answers to. It is not repeated: it may hold a password.
+fn cannot(scheme: &str) -> Error {
+    match scheme {
+        "sqlite" => Error::new(ErrorKind::Unsupported, "sqlite:// needs the feature `sqlite`"),
+        "cassandra" => Error::new(ErrorKind::Unsupported, "cassandra:// needs the feature `cassandra`"),
+        _ => Error::new(ErrorKind::Config, "a table's URL begins with sqlite:// or cassandra://"),
     }
 }
 

@@ -130,6 +130,17 @@ impl Sqlite {
         }
     }
 
+    /// Makes what a URL names, as [`create`](Sqlite::create) does.
+    ///
+    /// # Errors
+    /// `Config` if it is no such URL, or has no name; as [`create`](Sqlite::create).
+    pub fn create_url(url: &str, schema: &Schema) -> Result<Self> {
+        match path_and_table(url)? {
+            (path, Some(table)) => Sqlite::create(path, &table, schema),
+            (_, None) => Err(wrong_url("no name of a table")),
+        }
+    }
+
     /// With so many connections to read by; 4 unless said otherwise.
     pub fn readers(self, readers: usize) -> Self {
         let Connections { path, url, patience, .. } = &*self.connections;
@@ -396,8 +407,7 @@ fn data_sets(connection: &Connection) -> rusqlite::Result<Vec<String>> {
         "SELECT substr(name, 1, length(name) - 5) AS data_set FROM sqlite_schema WHERE type = 'table' \
          AND name LIKE '%!_data' ESCAPE '!' AND data_set || '_metadata' IN (SELECT name FROM sqlite_schema) ORDER BY 1",
     )?;
-    let names = statement.query_map([], |row| row.get(0))?.collect();
-    names
+    statement.query_map([], |row| row.get(0))?.collect()
 }
 
 fn read_schema(connection: &Connection, table: &str) -> Result<Schema> {
@@ -430,31 +440,57 @@ fn read_schema(connection: &Connection, table: &str) -> Result<Schema> {
 
 fn connect(path: &Path) -> Result<Arc<Connections>> {
     let path = std::path::absolute(path).map_err(Error::io)?;
-    let readable = crate::file::readable(path.as_os_str().as_encoded_bytes()).into_owned();
-    let url = Url::from_file_path(&path)
-        .map_or_else(|()| format!("sqlite://{readable}"), |url| url.as_str().replacen("file:", "sqlite:", 1));
+    // A path that is no URL is shown as it is.
+    let url = url_of(&path).unwrap_or_else(|| {
+        format!("sqlite://{}", crate::file::readable(path.as_os_str().as_encoded_bytes()))
+    });
     Ok(Arc::new(Connections::new(path, url, READERS, PATIENCE)))
+}
+
+fn url_of(path: &Path) -> Option<String> {
+    Url::from_file_path(path).ok().map(|url| url.as_str().replacen("file:", "sqlite:", 1))
+}
+
+/// The URL of a data set in a file, made absolute: `sqlite:///folder/file.db?table=NAME`.
+///
+/// # Errors
+/// `Config` for a name that cannot be, and a path that cannot be made absolute.
+///
+/// # Examples
+/// ```
+/// # use datapipes_io::tables::sqlite_url;
+/// assert_eq!(sqlite_url("/data/my pets.db", "pets")?, "sqlite:///data/my%20pets.db?table=pets");
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+pub fn sqlite_url(path: impl AsRef<Path>, table: &str) -> Result<String> {
+    if !is_name(table) {
+        return Err(wrong_url("the name of the table is no letter followed by letters, digits and _"));
+    }
+    let url = std::path::absolute(path).ok().and_then(|path| url_of(&path));
+    Ok(format!("{}?table={table}", url.ok_or_else(|| wrong_url("no path of a file"))?))
+}
+
+fn wrong_url(what: &str) -> Error {
+    Error::new(ErrorKind::Config, format!("{what}; expected sqlite:///FILE?table=NAME"))
 }
 
 /// File and table of a URL. What is wrong is said without the URL, which may hold what is not for everybody.
 pub(super) fn path_and_table(url: &str) -> Result<(PathBuf, Option<String>)> {
-    let wrong =
-        |what: &str| Error::new(ErrorKind::Config, format!("{what}; expected sqlite:///FILE?table=NAME"));
-    let parsed = Url::parse(url).map_err(|error| wrong("no URL").with_source(error))?;
+    let parsed = Url::parse(url).map_err(|error| wrong_url("no URL").with_source(error))?;
     if parsed.scheme() != "sqlite" {
-        return Err(wrong("no URL of SQLite"));
+        return Err(wrong_url("no URL of SQLite"));
     }
     if parsed.host_str().is_some_and(|host| !host.is_empty()) || !parsed.username().is_empty() {
-        return Err(wrong("a file has no host and no user"));
+        return Err(wrong_url("a file has no host and no user"));
     }
-    let path = parsed.to_file_path().map_err(|()| wrong("no path of a file"))?;
+    let path = parsed.to_file_path().map_err(|()| wrong_url("no path of a file"))?;
     if path.file_name().is_none() {
-        return Err(wrong("no path of a file"));
+        return Err(wrong_url("no path of a file"));
     }
     let mut table = None;
     for (name, value) in parsed.query_pairs() {
         if name != "table" {
-            return Err(wrong("an option that there is not"));
+            return Err(wrong_url("an option that there is not"));
         }
         table = Some(value.into_owned());
     }

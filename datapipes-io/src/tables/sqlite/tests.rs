@@ -9,7 +9,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::tables::testing::{check_table, sample, schema};
-use crate::tables::{Column, ColumnType, Compare, Label, RowsByIndex, TableExt, col, key, open, rows};
+use crate::tables::{
+    Column, ColumnType, Compare, Label, RowsByIndex, TableExt, col, create, key, open, rows,
+};
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder can be made")
@@ -55,12 +57,16 @@ async fn a_file_is_opened_again_by_path_and_by_url() {
         Sqlite::open_url(made.url()).unwrap(),
         Sqlite::open_url(made.url().split_once('?').unwrap().0).unwrap(),
         Sqlite::create(&path, "photos", &schema()).unwrap(),
+        Sqlite::create_url(made.url(), &schema()).unwrap(),
+        Sqlite::open_url(&sqlite_url(&path, "photos").unwrap()).unwrap(),
     ];
     for table in again {
         assert_eq!((table.url(), table.schema()), (made.url(), &schema()));
         assert_eq!(table.get(sample(1, "").row.key).await.unwrap().data, "one");
     }
     assert_eq!(open(made.url()).await.unwrap().url(), made.url());
+    assert_eq!(create(made.url(), &schema()).await.unwrap().url(), made.url());
+    assert_eq!(create(made.url(), &Schema::default()).await.unwrap_err().kind(), ErrorKind::Shape);
     // A second data set in the file.
     Sqlite::create(&path, "masks", &Schema::default()).unwrap();
     let error = Sqlite::open(&path).unwrap_err();

@@ -140,8 +140,11 @@ impl Placing {
         }
         // Where no single move helps any more, no part is off by more than the largest unit (but for classes).
         for _ in 0..ROUNDS {
-            let moved = self.move_units(&order, &mut part_of);
-            if !moved && !(order.len() <= SWAPPED && self.swap_units(&order, &mut part_of)) {
+            let mut better = self.move_units(&order, &mut part_of);
+            if !better && order.len() <= SWAPPED {
+                better = self.swap_units(&order, &mut part_of);
+            }
+            if !better {
                 break;
             }
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::Splits;
 
 /// Classes shown; the rest are counted.
-const SHOWN: usize = 10;
+const SHOWN: usize = 6;
 
 /// For each part: its samples, their percentage of all and by how many points that is off; its entities; of each class
 /// the samples, their percentage of the part, and by how many points that is off the percentage in all parts.
