@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use datapipes::index::{Lookup, MapPipe};
-use datapipes::{Error, ErrorKind, Result, async_trait};
+use datapipes::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
 use super::{Label, Row, Table};

@@ -2,7 +2,7 @@
 
 mod sources;
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

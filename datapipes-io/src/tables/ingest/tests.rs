@@ -1,4 +1,5 @@
 //! Ingest into SQLite, with tables that fail and crash.
+#![cfg(feature = "sqlite")]
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
