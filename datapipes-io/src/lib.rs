@@ -14,6 +14,8 @@
 //!
 //! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
 //! - [`formats`]: tar archives, gzip, and WebDataset's samples.
+//! - [`tables`]: data sets in a database, a row a sample.
+//! - [`SplitsFile`]: splits of a data set in a file.
 //!
 //! Payloads are [`bytes::Bytes`], and stay where they were read: the members of an archive, and the fields of a
 //! sample, are slices of the archive's buffer. A small slice therefore keeps its whole archive in memory; copy it
@@ -27,13 +29,17 @@ pub mod testing;
 
 mod file;
 mod graph;
+mod splits;
 
 pub use file::{File, FileRef};
 pub use formats::{Gunzip, Sample, Samples, Untar};
 pub use graph::{FileGraph, FileRefGraph, StoreGraph};
+pub use splits::SplitsFile;
 pub use stores::local::{ListFiles, LoadFiles, list_files};
 
-/// The methods that this crate adds to a [`Graph`](datapipes::Graph).
+/// The methods that this crate adds to a [`Graph`](datapipes::Graph), to tables, and to
+/// [`Splits`](datapipes::index::split::Splits).
 pub mod prelude {
-    pub use crate::{FileGraph, FileRefGraph, StoreGraph};
+    pub use crate::tables::TableExt;
+    pub use crate::{FileGraph, FileRefGraph, SplitsFile, StoreGraph};
 }

@@ -32,12 +32,14 @@ pub struct Link {
 }
 
 impl Link {
-    /// Serves so many objects of about 115 kB of noise, `0000.jpg` and on. `main` must begin with [`serve_if_asked`].
+    /// Serves so many objects of about 115 kB of noise, `000000.jpg` and on. `main` must begin with [`serve_if_asked`].
+    #[allow(dead_code, reason = "not all who use this want noise")]
     pub fn noise(objects: usize) -> Result<Link, Failure> {
         Link::start(&format!("noise:{objects}"))
     }
 
     /// Serves the files below a folder.
+    #[allow(dead_code, reason = "not all who use this have one")]
     pub fn folder(root: &Path) -> Result<Link, Failure> {
         Link::start(root.to_str().ok_or("a path that is text")?)
     }

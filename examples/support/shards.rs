@@ -148,15 +148,19 @@ impl View {
     }
 }
 
+/// Where examples keep what they make: `$DATAPIPES_CACHE`, or the user's cache folder.
+pub fn cache_folder() -> PathBuf {
+    let from = |name| std::env::var_os(name).map(PathBuf::from);
+    from("DATAPIPES_CACHE")
+        .or_else(|| from("XDG_CACHE_HOME").map(|dir| dir.join("datapipes")))
+        .or_else(|| from("HOME").map(|dir| dir.join(".cache/datapipes")))
+        .unwrap_or_else(|| std::env::temp_dir().join("datapipes"))
+}
+
 /// The folder of the shards that the quickstart example makes: in `$DATAPIPES_CACHE`, or in the user's cache folder.
 /// Makes them, with a progress bar, if they are not there yet.
 pub fn quickstart_shards(images: usize) -> io::Result<PathBuf> {
-    let from = |name| std::env::var_os(name).map(PathBuf::from);
-    let cache = from("DATAPIPES_CACHE")
-        .or_else(|| from("XDG_CACHE_HOME").map(|dir| dir.join("datapipes")))
-        .or_else(|| from("HOME").map(|dir| dir.join(".cache/datapipes")))
-        .unwrap_or_else(|| std::env::temp_dir().join("datapipes"));
-    let dir = cache.join(format!("photos-{images}"));
+    let dir = cache_folder().join(format!("photos-{images}"));
     let bar = indicatif::ProgressBar::new(images as u64)
         .with_style(super::bar_style("{msg} {wide_bar} {pos}/{len} images, {per_sec}"))
         .with_message(format!("making {}", dir.display()));

@@ -103,7 +103,6 @@ fn far(scheme: &str, url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
-
 #[cfg(not(all(feature = "http", feature = "cloud")))]
 fn missing(url: &str, feature: &str) -> Result<Arc<dyn Store>> {
     Err(wrong(url, &format!("this needs the feature `{feature}` of datapipes-io, which is not built in")))

@@ -3,6 +3,8 @@
 //! A [`MapPipe`] has a length and gives any of its samples, so that order is decided on indices, which are cheap; the
 //! samples follow. [`Lookup`] is the same for data that is known by a key: a name, a UUID.
 
+pub mod split;
+
 use async_trait::async_trait;
 
 use crate::Result;

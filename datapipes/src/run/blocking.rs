@@ -19,7 +19,7 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// # Examples
 /// ```
-/// # futures::executor::block_on(async {
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let text = datapipes::blocking(|| std::fs::read_to_string("Cargo.toml")).await??;
 /// assert!(text.contains("datapipes"));
 /// # datapipes::Ok(()) }).unwrap();

@@ -1,6 +1,7 @@
 //! So many requests in flight, and no more.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -177,6 +178,10 @@ impl<S: Store> Store for Limit<S> {
 
     fn url_of(&self, key: &str) -> String {
         self.inner.url_of(key)
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {

@@ -1,6 +1,7 @@
 //! Whole objects, kept in memory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -158,6 +159,10 @@ impl<S: Store> Store for MemoryCache<S> {
 
     fn url_of(&self, key: &str) -> String {
         self.inner.url_of(key)
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {

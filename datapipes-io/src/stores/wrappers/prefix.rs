@@ -1,5 +1,6 @@
 //! A part of a store: what lies below a prefix.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -53,6 +54,10 @@ impl<S: Store> Store for Prefix<S> {
 
     fn url_of(&self, key: &str) -> String {
         self.inner.url_of(&self.key(key))
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {

@@ -1,5 +1,6 @@
 //! So many requests and bytes a second, and no more.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -80,6 +81,10 @@ impl<S: Store> Store for Rate<S> {
 
     fn url_of(&self, key: &str) -> String {
         self.inner.url_of(key)
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {

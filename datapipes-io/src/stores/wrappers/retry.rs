@@ -1,6 +1,7 @@
 //! Tries again what may pass, and goes on where a body was cut.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -261,6 +262,10 @@ impl<S: Store> Store for Retry<S> {
 
     fn url_of(&self, key: &str) -> String {
         self.0.inner.url_of(key)
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {

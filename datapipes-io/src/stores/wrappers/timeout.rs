@@ -1,6 +1,7 @@
 //! Ends requests that do not come forward.
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +78,10 @@ impl<S: Store> Store for Timeout<S> {
 
     fn url_of(&self, key: &str) -> String {
         self.inner.url_of(key)
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {

@@ -1,6 +1,7 @@
 //! Gives out only what has the size and the hash that it should have.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -89,6 +90,10 @@ impl<S: Store> Store for Verify<S> {
 
     fn url_of(&self, key: &str) -> String {
         self.inner.url_of(key)
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        None
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {

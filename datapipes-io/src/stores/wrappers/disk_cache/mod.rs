@@ -183,6 +183,10 @@ impl<S: Store> Store for DiskCache<S> {
         self.inner.url_of(key)
     }
 
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+
     async fn get(&self, key: &str, mut get: Get) -> Result<Object> {
         if self.check && get.version.is_none() {
             get.version = self.inner.head(key).await?.version;

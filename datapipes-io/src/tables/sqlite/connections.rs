@@ -1,0 +1,166 @@
+//! Connections to a database file: several to read, one to write, opened when needed.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use datapipes::{Error, ErrorKind, Result};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use tokio::sync::Semaphore;
+use url::Url;
+
+/// A database file and the connections to it. Its errors do not name the file: who calls knows more.
+#[derive(Debug)]
+pub(super) struct Connections {
+    pub path: PathBuf,
+    /// The URL without the table's name.
+    pub url: String,
+    pub readers: usize,
+    /// How long a query waits for others' locks.
+    pub patience: Duration,
+    may_read: Arc<Semaphore>,
+    may_write: Arc<Semaphore>,
+    /// Closed before the one that writes, which then clears the log away.
+    idle: Mutex<Vec<Connection>>,
+    writer: Mutex<Option<Connection>>,
+}
+
+impl Connections {
+    pub(super) fn new(path: PathBuf, url: String, readers: usize, patience: Duration) -> Self {
+        let readers = readers.max(1);
+        Connections {
+            path,
+            url,
+            readers,
+            patience,
+            may_read: Arc::new(Semaphore::new(readers)),
+            may_write: Arc::new(Semaphore::new(1)),
+            idle: Mutex::default(),
+            writer: Mutex::default(),
+        }
+    }
+
+    /// Reads, on a blocking thread, as soon as a connection is free.
+    pub(super) async fn read<R: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Connection) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        let permit = self.may_read.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let this = self.clone();
+        datapipes::blocking(move || {
+            let _permit = permit;
+            let idle = this.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let connection = idle.map_or_else(|| this.open_to_read(), Ok)?;
+            let outcome = work(&connection);
+            // One that failed may be of no use any more.
+            if outcome.is_ok() {
+                this.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            }
+            outcome
+        })
+        .await?
+    }
+
+    /// Writes, on a blocking thread, one after another.
+    pub(super) async fn write<R: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&mut Connection) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        let permit = self.may_write.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let this = self.clone();
+        datapipes::blocking(move || {
+            let _permit = permit;
+            let mut writer = this.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            if writer.is_none() {
+                *writer = Some(this.open(OpenFlags::SQLITE_OPEN_READ_WRITE)?);
+            }
+            work(writer.as_mut().expect("opened above"))
+        })
+        .await?
+    }
+
+    /// A connection to read by. Where nothing may be written beside the file, SQLite cannot make the files that its log
+    /// needs; if there is no log, the file is whole without it, and read as one that nobody changes.
+    pub(super) fn open_to_read(&self) -> Result<Connection> {
+        let connection = self.open(OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let look = |connection: &Connection| {
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+        };
+        match look(&connection) {
+            Ok(()) => Ok(connection),
+            Err(error)
+                if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+                    && !self.has_log() =>
+            {
+                let url = Url::from_file_path(&self.path).map_err(|()| failed(error))?;
+                let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+                    | OpenFlags::SQLITE_OPEN_URI
+                    | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                let connection = Connection::open_with_flags(format!("{url}?immutable=1"), flags)
+                    .and_then(|connection| look(&connection).map(|()| connection))
+                    .map_err(failed)?;
+                Ok(connection)
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn has_log(&self) -> bool {
+        let mut log = self.path.clone().into_os_string();
+        log.push("-wal");
+        std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+    }
+
+    pub(super) fn open(&self, flags: OpenFlags) -> Result<Connection> {
+        if !flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
+            // Says more than SQLite does.
+            let file = std::fs::metadata(&self.path).map_err(Error::io)?;
+            if !file.is_file() {
+                return Err(Error::new(ErrorKind::Unsupported, "not a file"));
+            }
+        }
+        let open = || {
+            let connection =
+                Connection::open_with_flags(&self.path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+            connection.busy_timeout(self.patience)?;
+            connection.set_prepared_statement_cache_capacity(32);
+            // Behind a loss of power the last writes may be missing, but what is there is whole.
+            connection.pragma_update(None, "synchronous", "NORMAL")?;
+            Ok(connection)
+        };
+        open().map_err(failed)
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_writer(&self, f: impl FnOnce(&Connection)) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if writer.is_none() {
+            *writer = Some(self.open(OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap());
+        }
+        f(writer.as_ref().unwrap());
+    }
+}
+
+/// An error of SQLite, sorted by its code.
+pub(super) fn failed(error: rusqlite::Error) -> Error {
+    let words = error.to_string();
+    let (kind, passing) = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
+            (ErrorKind::Unavailable, true)
+        }
+        Some(
+            ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied,
+        ) => (ErrorKind::Denied, false),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (ErrorKind::Corrupt, false),
+        Some(ErrorCode::TooBig) => (ErrorKind::Limit, false),
+        Some(ErrorCode::TypeMismatch | ErrorCode::ConstraintViolation) => (ErrorKind::Shape, false),
+        Some(ErrorCode::SchemaChanged) => (ErrorKind::Changed, false),
+        Some(_) if words.contains("no such table") || words.contains("no such column") => {
+            (ErrorKind::NotFound, false)
+        }
+        Some(_) => (ErrorKind::Io, false),
+        None => (ErrorKind::Shape, false),
+    };
+    let error = Error::new(kind, "").with_source(error);
+    if passing { error.passing() } else { error }
+}

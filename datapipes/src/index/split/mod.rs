@@ -1,0 +1,571 @@
+//! Splits: which samples train a model, which choose it, and which judge it.
+//!
+//! Pure: from columns of keys, classes and entities to lists of keys. Where the columns come from (a table, a file, a
+//! listing) and how the samples are read by their keys is no matter here.
+
+mod assign;
+mod report;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use crate::rng::{hash_name, mix};
+use crate::{Error, ErrorKind, Result};
+
+/// A sample as far as a split is concerned.
+///
+/// # Examples
+/// ```
+/// use datapipes::index::split::Sample;
+/// let sample = Sample::new("scan-17.png").class(3).entity("patient 5");
+/// assert_eq!(sample.class.as_deref(), Some("3"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample<K> {
+    /// What it is found by.
+    pub key: K,
+    /// Its class, if it has one.
+    pub class: Option<String>,
+    /// What it is a sample of (a patient, a session, a camera), where there may be several of one. Samples of one entity
+    /// are never in different parts. One without an entity stands for itself.
+    pub entity: Option<String>,
+}
+
+impl<K> Sample<K> {
+    /// One without class and entity.
+    pub fn new(key: K) -> Self {
+        Sample { key, class: None, entity: None }
+    }
+
+    /// Of a class.
+    pub fn class(self, class: impl fmt::Display) -> Self {
+        Sample { class: Some(class.to_string()), ..self }
+    }
+
+    /// Of an entity.
+    pub fn entity(self, entity: impl fmt::Display) -> Self {
+        Sample { entity: Some(entity.to_string()), ..self }
+    }
+}
+
+/// Divides samples into parts.
+///
+/// - The same samples, settings and seed give the same parts, in whatever order the samples come. This never changes.
+/// - Samples of one [entity](Sample::entity) stay together. Then fractions are met as nearly as whole entities allow:
+///   without [`balance_classes`](Splitter::balance_classes), no part has more or fewer samples than it should by more than
+///   the largest entity has (but none is empty).
+/// - Without entities each part has its fraction of the samples, rounded, and of each class if that was asked for.
+/// - Entities are placed as by scikit-learn's `StratifiedGroupKFold`: from the largest on, each where it does least harm to
+///   the sum of squared deviations (sizes, and class counts if asked for); then single entities are moved, and up to 500
+///   also swapped, as long as that helps.
+///
+/// # Examples
+/// ```
+/// use datapipes::index::split::{Sample, Splitter};
+///
+/// let scans = (0..1000).map(|n| Sample::new(n).class(n % 2).entity(format!("patient {}", n / 10)));
+/// let splits = Splitter::fractions([("train", 0.8), ("val", 0.1), ("test", 0.1)])
+///     .balance_classes()
+///     .group_by("patient")
+///     .seed(42)
+///     .split(scans)?;
+/// assert_eq!(splits.keys("train")?.len(), 800);
+/// println!("{splits}"); // a table of what each part holds
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Splitter {
+    parts: Vec<(String, f64)>,
+    seed: u64,
+    balanced: bool,
+    mix: Mix,
+    most_per_class: Option<usize>,
+    class_column: String,
+    entity_column: Option<String>,
+}
+
+/// How many samples of each class are kept.
+#[derive(Clone, Debug, PartialEq)]
+enum Mix {
+    All,
+    Equal,
+    Shares(BTreeMap<String, f64>),
+}
+
+impl Splitter {
+    /// Parts with names, each with a fraction of the samples. What is missing to 1 is left out.
+    pub fn fractions<N: Into<String>>(parts: impl IntoIterator<Item = (N, f64)>) -> Self {
+        Splitter {
+            parts: parts.into_iter().map(|(name, fraction)| (name.into(), fraction)).collect(),
+            seed: 0,
+            balanced: false,
+            mix: Mix::All,
+            most_per_class: None,
+            class_column: "label".to_owned(),
+            entity_column: None,
+        }
+    }
+
+    /// Equal parts for cross-validation, called `fold 0` and so on; see [`Splits::fold`].
+    pub fn k_fold(folds: usize) -> Self {
+        Splitter::fractions((0..folds).map(|fold| (format!("fold {fold}"), 1.0 / folds as f64)))
+    }
+
+    /// Another seed gives another split; 0 unless said otherwise.
+    pub fn seed(self, seed: u64) -> Self {
+        Splitter { seed, ..self }
+    }
+
+    /// Every part has the mix of classes that the whole has, as nearly as entities allow.
+    pub fn balance_classes(self) -> Self {
+        Splitter { balanced: true, ..self }
+    }
+
+    /// Leaves out samples until there are equally many of each class, and [balances](Splitter::balance_classes). Samples
+    /// without a class are left out.
+    pub fn equal_classes(self) -> Self {
+        Splitter { mix: Mix::Equal, balanced: true, ..self }
+    }
+
+    /// Leaves out as few samples as are needed for this mix of classes, given by their shares, and
+    /// [balances](Splitter::balance_classes). Classes that are not named are left out.
+    pub fn class_mix<C: fmt::Display>(self, shares: impl IntoIterator<Item = (C, f64)>) -> Self {
+        let shares = shares.into_iter().map(|(class, share)| (class.to_string(), share)).collect();
+        Splitter { mix: Mix::Shares(shares), balanced: true, ..self }
+    }
+
+    /// Leaves out samples until there are no more than so many of any class.
+    pub fn max_per_class(self, samples: usize) -> Self {
+        Splitter { most_per_class: Some(samples), ..self }
+    }
+
+    /// Says which metadata column is the class; `label` unless said otherwise. For who reads the columns, and the record.
+    pub fn class_column(self, column: impl Into<String>) -> Self {
+        Splitter { class_column: column.into(), ..self }
+    }
+
+    /// Says which metadata column is the entity, such as `patient`. For who reads the columns, and the record: samples that
+    /// have an [entity](Sample::entity) are kept together in any case.
+    pub fn group_by(self, column: impl Into<String>) -> Self {
+        Splitter { entity_column: Some(column.into()), ..self }
+    }
+
+    /// The metadata columns of class and entity.
+    pub fn columns(&self) -> (&str, Option<&str>) {
+        (&self.class_column, self.entity_column.as_deref())
+    }
+
+    /// Divides the samples.
+    ///
+    /// Takes time in proportion to n log n of the samples, and holds all of them.
+    ///
+    /// # Errors
+    /// `Config` for no parts, two of one name, fractions that are not above 0 or together above 1; for two samples of one
+    /// key; for fewer entities than parts; for shares of classes of which there is no sample.
+    pub fn split<K: Clone + Ord + fmt::Display>(
+        &self,
+        samples: impl IntoIterator<Item = Sample<K>>,
+    ) -> Result<Splits<K>> {
+        self.check()?;
+        let mut samples: Vec<Sample<K>> = samples.into_iter().collect();
+        samples.sort_by(|a, b| a.key.cmp(&b.key));
+        if let Some(twice) = samples.windows(2).find(|pair| pair[0].key == pair[1].key) {
+            return Err(config(format!("two samples have the key {}", twice[0].key)));
+        }
+        let names: BTreeSet<Class> =
+            samples.iter().map(|sample| Class::of(sample.class.as_deref())).collect();
+        let names: Vec<Class> = names.into_iter().collect();
+        let class_of = |sample: &Sample<K>| {
+            let class = Class::of(sample.class.as_deref());
+            names.binary_search(&class).expect("it is one of those collected above")
+        };
+        let classes: Vec<usize> = samples.iter().map(class_of).collect();
+        let texts: Vec<String> = samples.iter().map(|sample| sample.key.to_string()).collect();
+        let salt = mix(self.seed ^ 0x7370_6c69_7473);
+        let rank = |text: &str| mix(salt ^ mix(hash_name(text)));
+
+        // Which are kept: those that come first by a hash of the key, so that few change when few samples come or go.
+        let mut order: Vec<usize> = (0..samples.len()).collect();
+        order.sort_by_cached_key(|&at| (rank(&texts[at]), at));
+        let mut room = self.room(&names, &classes)?;
+        let mut kept: Vec<usize> = Vec::with_capacity(samples.len());
+        for at in order {
+            let room = &mut room[classes[at]];
+            if *room > 0 {
+                *room -= 1;
+                kept.push(at);
+            }
+        }
+
+        let units = units(&samples, &kept, &rank);
+        if units.len() < self.parts.len() {
+            let what = format!("{} parts of {} that must not be divided", self.parts.len(), units.len());
+            return Err(config(format!("{what}: samples, or entities with all of theirs")));
+        }
+        let fractions: Vec<f64> = self.parts.iter().map(|(_, fraction)| *fraction).collect();
+        let part_of = assign::assign(&units, &classes, names.len(), &fractions, self.balanced);
+
+        let mut parts: Vec<Part<K>> = Vec::new();
+        for (name, fraction) in &self.parts {
+            let (name, fraction) = (name.clone(), *fraction);
+            parts.push(Part { name, fraction, keys: Vec::new(), entities: 0, classes: vec![0; names.len()] });
+        }
+        let mut chosen = vec![None; samples.len()];
+        for (unit, part) in units.iter().zip(part_of) {
+            let Some(part) = part else { continue };
+            parts[part].entities += 1;
+            unit.iter().for_each(|&at| chosen[at] = Some(part));
+        }
+        let mut left_out = Vec::new();
+        for (at, sample) in samples.iter().enumerate() {
+            match chosen[at] {
+                Some(part) => {
+                    parts[part].keys.push(sample.key.clone());
+                    parts[part].classes[classes[at]] += 1;
+                }
+                None => left_out.push(sample.key.clone()),
+            }
+        }
+        let classes = names.into_iter().map(|class| class.0.map(|class| class.1)).collect();
+        Ok(Splits {
+            parts,
+            left_out,
+            considered: kept.len(),
+            seed: self.seed,
+            classes,
+            class_column: self.class_column.clone(),
+            entity_column: self.entity_column.clone(),
+            digest: digest(&texts),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let mut names = BTreeSet::new();
+        for (name, fraction) in &self.parts {
+            if !names.insert(name) {
+                return Err(config(format!("two parts are called {name:?}")));
+            }
+            if !(fraction.is_finite() && *fraction > 0.0) {
+                return Err(config(format!("the part {name:?} has a fraction of {fraction}")));
+            }
+        }
+        let sum: f64 = self.parts.iter().map(|(_, fraction)| fraction).sum();
+        if self.parts.is_empty() || sum > 1.0 + 1e-9 {
+            let what =
+                if self.parts.is_empty() { "no parts".into() } else { format!("fractions of {sum} in all") };
+            return Err(config(what));
+        }
+        Ok(())
+    }
+
+    /// How many samples of each class may be kept.
+    fn room(&self, names: &[Class], classes: &[usize]) -> Result<Vec<usize>> {
+        let mut counts = vec![0usize; names.len()];
+        classes.iter().for_each(|&class| counts[class] += 1);
+        let cap = self.most_per_class.unwrap_or(usize::MAX);
+        counts.iter_mut().for_each(|count| *count = (*count).min(cap));
+        let shares: Vec<f64> = match &self.mix {
+            Mix::All => return Ok(counts),
+            Mix::Equal => names.iter().map(|class| f64::from(u8::from(class.0.is_some()))).collect(),
+            Mix::Shares(shares) => {
+                if let Some((class, share)) =
+                    shares.iter().find(|(_, share)| !(share.is_finite() && **share >= 0.0))
+                {
+                    return Err(config(format!("the class {class:?} has a share of {share}")));
+                }
+                fn named(class: &Class) -> Option<&str> {
+                    class.0.as_ref().map(|class| class.1.as_str())
+                }
+                let lacks = |class: &str| !names.iter().any(|name| named(name) == Some(class));
+                if let Some((class, _)) = shares.iter().find(|(class, share)| **share > 0.0 && lacks(class)) {
+                    return Err(config(format!("no sample is of class {class:?}")));
+                }
+                names
+                    .iter()
+                    .map(|class| named(class).and_then(|class| shares.get(class)).copied().unwrap_or(0.0))
+                    .collect()
+            }
+        };
+        let scale = |(count, share): (&usize, &f64)| (*share > 0.0).then(|| *count as f64 / share);
+        let Some(scale) = counts.iter().zip(&shares).filter_map(scale).min_by(f64::total_cmp) else {
+            return Err(config("no sample is of a class that is kept".to_owned()));
+        };
+        // What is whole but for the last bit is whole.
+        Ok(shares.iter().map(|share| (share * scale + 1e-9).floor() as usize).collect())
+    }
+}
+
+/// What is never divided: the samples that are kept of an entity, or one without an entity; in an order that depends on
+/// seed and names alone.
+fn units<K>(samples: &[Sample<K>], kept: &[usize], rank: &dyn Fn(&str) -> u64) -> Vec<Vec<usize>> {
+    let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let mut single = Vec::new();
+    for &at in kept {
+        match &samples[at].entity {
+            Some(entity) => of.entry(entity).or_default().push(at),
+            None => single.push(vec![at]),
+        }
+    }
+    let mut together: Vec<(&str, Vec<usize>)> = of.into_iter().collect();
+    together.sort_by_cached_key(|(entity, _)| (rank(entity), *entity));
+    // Single ones are in the order of their own hashes already.
+    together.into_iter().map(|(_, unit)| unit).chain(single).collect()
+}
+
+/// Numbers in their order, then other names, then none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Class(Option<(Option<i64>, String)>);
+
+impl Class {
+    fn of(class: Option<&str>) -> Class {
+        Class(class.map(|class| (class.parse().ok(), class.to_owned())))
+    }
+    fn order(&self) -> (bool, bool, Option<i64>, &str) {
+        match &self.0 {
+            Some((number, name)) => (false, number.is_none(), *number, name),
+            None => (true, true, None, ""),
+        }
+    }
+}
+
+impl PartialOrd for Class {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Class {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+fn config(what: String) -> Error {
+    Error::new(ErrorKind::Config, format!("split: {what}"))
+}
+
+/// 128 bits of a data set's keys in order: to tell one data set from another, not to withstand anybody. Never changes.
+fn digest(texts: &[String]) -> String {
+    let mut lanes = [0x6b65_7973u64, 0x6469_6765u64];
+    for text in texts {
+        let hash = hash_name(text);
+        lanes[0] = mix(lanes[0] ^ hash);
+        lanes[1] = mix(lanes[1].rotate_left(17) ^ mix(hash ^ text.len() as u64));
+    }
+    format!("{:016x}{:016x}", lanes[0], lanes[1])
+}
+
+/// The parts of a data set. Printed, it is a table of what each holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Splits<K> {
+    parts: Vec<Part<K>>,
+    left_out: Vec<K>,
+    /// Samples that were to be divided: without those left out for the sake of classes.
+    considered: usize,
+    seed: u64,
+    classes: Vec<Option<String>>,
+    class_column: String,
+    entity_column: Option<String>,
+    digest: String,
+}
+
+/// One part of a data set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part<K> {
+    /// What it is called.
+    pub name: String,
+    /// Which fraction of the samples was asked for.
+    pub fraction: f64,
+    /// The keys of its samples, in their order.
+    pub keys: Vec<K>,
+    /// Of how many entities they are; a sample without one counts by itself.
+    pub entities: usize,
+    /// How many there are of each class, in the order of [`Splits::classes`].
+    pub classes: Vec<usize>,
+}
+
+impl<K> Splits<K> {
+    /// The parts, in the order in which they were asked for.
+    pub fn parts(&self) -> &[Part<K>] {
+        &self.parts
+    }
+
+    /// The keys of a part, in their order: shuffle them.
+    ///
+    /// # Errors
+    /// `NotFound`, with the names that there are.
+    pub fn keys(&self, part: &str) -> Result<&[K]> {
+        self.parts.iter().find(|found| found.name == part).map(|part| &*part.keys).ok_or_else(|| {
+            let names: Vec<_> = self.parts.iter().map(|part| &*part.name).collect();
+            let what = format!("no part {part:?} of the splits, but {}", names.join(", "));
+            Error::new(ErrorKind::NotFound, what)
+        })
+    }
+
+    /// Keys to train and to validate with, if part `fold` is held back.
+    ///
+    /// # Errors
+    /// `NotFound` if there are not so many parts.
+    pub fn fold(&self, fold: usize) -> Result<(Vec<K>, &[K])>
+    where
+        K: Clone + Ord,
+    {
+        let Some(held_back) = self.parts.get(fold) else {
+            let what = format!("no fold {fold} of {}", self.parts.len());
+            return Err(Error::new(ErrorKind::NotFound, what));
+        };
+        let others = self.parts.iter().enumerate().filter(|(at, _)| *at != fold);
+        let mut train: Vec<K> = others.flat_map(|(_, part)| part.keys.iter().cloned()).collect();
+        train.sort();
+        Ok((train, &held_back.keys))
+    }
+
+    /// The keys in no part: fractions below 1 in all, or classes made equal.
+    pub fn left_out(&self) -> &[K] {
+        &self.left_out
+    }
+
+    /// The classes, numbers first; `None` stands for samples without one.
+    pub fn classes(&self) -> &[Option<String>] {
+        &self.classes
+    }
+
+    /// The metadata columns of class and entity.
+    pub fn columns(&self) -> (&str, Option<&str>) {
+        (&self.class_column, self.entity_column.as_deref())
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What should not go unsaid: classes that a part has no sample of.
+    pub fn warnings(&self) -> Vec<String> {
+        let whole: Vec<usize> = (0..self.classes.len())
+            .map(|class| self.parts.iter().map(|part| part.classes[class]).sum())
+            .collect();
+        let mut warnings = Vec::new();
+        for part in &self.parts {
+            let missing: Vec<&str> = (0..whole.len())
+                .filter(|&class| whole[class] > 0 && part.classes[class] == 0)
+                .map(|class| self.classes[class].as_deref().unwrap_or("none"))
+                .collect();
+            if !missing.is_empty() {
+                let more = missing.len().saturating_sub(8);
+                let named = missing[..missing.len() - more].join(", ");
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                warnings.push(format!("{} has no sample of class {named}{more}", part.name));
+            }
+        }
+        warnings
+    }
+
+    /// Whether the split was made for this data set.
+    ///
+    /// # Errors
+    /// `Changed`, with the number of samples that are gone and new.
+    pub fn check_keys<'a>(&self, keys: impl IntoIterator<Item = &'a K>) -> Result<()>
+    where
+        K: Ord + fmt::Display + 'a,
+    {
+        let now: BTreeSet<&K> = keys.into_iter().collect();
+        let texts: Vec<String> = now.iter().map(|key| key.to_string()).collect();
+        if digest(&texts) == self.digest {
+            return Ok(());
+        }
+        let then: BTreeSet<&K> =
+            self.parts.iter().flat_map(|part| &part.keys).chain(&self.left_out).collect();
+        let (gone, new) = (then.difference(&now).count(), now.difference(&then).count());
+        let what = format!(
+            "the splits were made for another data set: {gone} of its samples are gone, {new} are new"
+        );
+        Err(Error::new(ErrorKind::Changed, what))
+    }
+
+    /// As plain data, with keys in words, to be written to a file: `datapipes-io` does.
+    pub fn to_record(&self) -> Record
+    where
+        K: fmt::Display,
+    {
+        let words = |keys: &[K]| keys.iter().map(K::to_string).collect();
+        let part = |part: &Part<K>| Part {
+            name: part.name.clone(),
+            fraction: part.fraction,
+            keys: words(&part.keys),
+            entities: part.entities,
+            classes: part.classes.clone(),
+        };
+        Record {
+            parts: self.parts.iter().map(part).collect(),
+            left_out: words(&self.left_out),
+            considered: self.considered,
+            seed: self.seed,
+            classes: self.classes.clone(),
+            class_column: self.class_column.clone(),
+            entity_column: self.entity_column.clone(),
+            digest: self.digest.clone(),
+        }
+    }
+
+    /// From plain data.
+    ///
+    /// # Errors
+    /// `Corrupt` if it contradicts itself, or keys are none.
+    pub fn from_record(record: Record) -> Result<Self>
+    where
+        K: Ord + fmt::Display + FromStr,
+    {
+        let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what);
+        let parse = |keys: Vec<String>| -> Result<Vec<K>> {
+            let key = |key: String| key.parse().map_err(|_| corrupt(format!("{key:?} is no key")));
+            keys.into_iter().map(key).collect()
+        };
+        let mut parts = Vec::new();
+        for Part { name, fraction, keys, entities, classes } in record.parts {
+            let counted = classes.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+            if classes.len() != record.classes.len() || counted != Some(keys.len()) {
+                return Err(corrupt(format!("part {name:?} has other counts than keys")));
+            }
+            parts.push(Part { name, fraction, keys: parse(keys)?, entities, classes });
+        }
+        let splits = Splits {
+            parts,
+            left_out: parse(record.left_out)?,
+            considered: record.considered,
+            seed: record.seed,
+            classes: record.classes,
+            class_column: record.class_column,
+            entity_column: record.entity_column,
+            digest: record.digest,
+        };
+        let all = || splits.parts.iter().flat_map(|part| &part.keys).chain(&splits.left_out);
+        let distinct: BTreeSet<&K> = all().collect();
+        if distinct.len() != all().count() {
+            return Err(corrupt("a key is there twice".to_owned()));
+        }
+        let texts: Vec<String> = distinct.into_iter().map(K::to_string).collect();
+        if digest(&texts) != splits.digest {
+            return Err(corrupt("the keys are not those of the digest".to_owned()));
+        }
+        Ok(splits)
+    }
+}
+
+/// [`Splits`] as plain data, with keys in words; see there.
+#[expect(missing_docs, reason = "they are the fields of `Splits`, documented at its methods")]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    pub parts: Vec<Part<String>>,
+    pub left_out: Vec<String>,
+    pub considered: usize,
+    pub seed: u64,
+    pub classes: Vec<Option<String>>,
+    pub class_column: String,
+    pub entity_column: Option<String>,
+    pub digest: String,
+}
