@@ -120,7 +120,8 @@ fn an_epoch_begins_with_what_the_last_one_found() {
         async move {
             desk.begin();
             match at_once.load(SeqCst) {
-                0 => tokio::task::yield_now().await,
+                // As from far away, so that the consumer waits.
+                0 => tokio::time::sleep(Duration::from_millis(1)).await,
                 wanted => desk.until(wanted, 0).await?,
             }
             datapipes::Ok(n)
