@@ -2,7 +2,7 @@
 
 mod entry;
 mod folder;
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};

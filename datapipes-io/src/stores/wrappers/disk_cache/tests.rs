@@ -1,5 +1,7 @@
 //! Faults of disks, crashes and other processes. Children are this test binary again, told what to do by variables.
 
+#![cfg(unix)]
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
@@ -319,7 +321,11 @@ async fn child_process() {
         }
     }
     if task == "limited" {
+        fs::write(Path::new(folder).join("limited"), "").unwrap();
         assert!(cache.trouble.said.load(Ordering::Relaxed), "writing is limited");
+    } else {
+        // So that it is known that the task was understood and done.
+        fs::write(Path::new(folder).join(format!("done-{}", std::process::id())), "all of it").unwrap();
     }
 }
 
@@ -374,6 +380,7 @@ async fn row_86_two_processes_use_one_folder_and_one_dies() {
     }
     for other in &mut others {
         assert!(other.wait().unwrap().success());
+        assert!(dir.path().join(format!("done-{}", other.id())).exists());
     }
     assert!(most <= LIMIT, "{most}");
     assert!(!mine.trouble.said.load(Ordering::Relaxed));
@@ -384,6 +391,6 @@ async fn row_83_a_limit_on_the_size_of_files_costs_no_item() {
     let dir = tempfile::tempdir().unwrap();
     // Four blocks of 512 bytes, and the signal ignored, so that writes fail half-way.
     let status = child(&dir, "limited", "trap '' XFSZ; ulimit -f 4;").status().unwrap();
-    assert!(status.success());
+    assert!(status.success() && dir.path().join("limited").exists());
     assert_eq!(bytes(&dir), 0);
 }
