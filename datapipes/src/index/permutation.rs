@@ -54,10 +54,12 @@ const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 impl Permutation {
     /// The permutation of `0..len` that a key chooses.
     pub fn new(len: u64, key: u64) -> Self {
-        let how = match len {
-            0..=TABLE => How::Table(table(len, key)),
-            0..=SLOW => How::Slow(Network::new(len, key)),
-            _ => How::Network(Network::new(len, key)),
+        let how = if len <= TABLE {
+            How::Table(table(len, key))
+        } else if len <= SLOW {
+            How::Slow(Network::new(len, key))
+        } else {
+            How::Network(Network::new(len, key))
         };
         Permutation { len, how }
     }
@@ -213,7 +215,7 @@ mod tests {
         for len in lengths().filter(|&len| len >= 1 << 17) {
             let order = Permutation::new(len, len ^ 5);
             let ends = (0..50).chain((0..50).map(|n| len - 1 - n));
-            let inside = (0..400u64).map(|n| (u128::from(mix(n)) * u128::from(len) >> 64) as u64);
+            let inside = (0..400u64).map(|n| ((u128::from(mix(n)) * u128::from(len)) >> 64) as u64);
             for place in ends.chain(inside) {
                 let index = order.get(place);
                 assert!(index < len);

@@ -116,7 +116,7 @@ mod tests {
     fn what_is_not_there_is_a_problem() {
         assert_eq!(Subset::from(vec![1, 5]).problem(5).unwrap(), "index 5, where there are 5 samples");
         assert!(Subset::from(0..6).problem(5).is_some());
-        assert!(Subset::from(5..5).problem(5).is_none() && Subset::from(9..3).problem(5).is_none());
+        assert!(Subset::from(5..5).problem(5).is_none() && Subset::from(9..9).problem(5).is_none());
         assert!(Subset::from(vec![]).problem(0).is_none());
     }
 }

@@ -105,8 +105,8 @@ impl Sampler for Weighted {
 /// the sum of those that are left.
 ///
 /// Each sample gets an exponential clock that runs at its weight's rate, and those that ring first are taken, in that
-/// order (Efraimidis and Spirakis 2006). So every pass looks at all weights before its first index (some 20 ns for
-/// each), and holds 8 bytes for each index drawn. The logarithm is our own, so that the order is the same on every
+/// order (Efraimidis and Spirakis 2006). So every pass looks at all weights before its first index, some tens of
+/// nanoseconds for each, and up to half a microsecond where a large part is drawn; it holds 8 bytes for each index drawn. The logarithm is our own, so that the order is the same on every
 /// machine.
 ///
 /// # Examples
