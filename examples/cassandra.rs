@@ -12,15 +12,14 @@ mod support;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Instant;
 
-use datapipes::index::Lookup;
+use datapipes::index::Indexed;
 use datapipes::index::split::Splitter;
 use datapipes::{BoxError, DataLoader, Graph};
 use datapipes_io::prelude::*;
 use datapipes_io::tables::{
-    self, ColumnType, Filter, Ingest, Label, NewRow, Row, Schema, Table, Written, key, rows,
+    self, ColumnType, Filter, Ingest, Label, NewRow, Row, RowsByIndex, Schema, Table, Written, key,
 };
 use indicatif::ProgressBar;
 use support::args::Args;
@@ -80,13 +79,7 @@ fn run() -> Result<(), BoxError> {
 
     // Read by key, in another random order in each epoch, label and picture together.
     let keys = splits.keys("train")?.to_vec();
-    let many = keys.len();
-    let lookup = Arc::new(rows(table));
-    let samples = Graph::from_vec(keys).shuffle(many).sharding_filter().map_async(move |key| {
-        let lookup = lookup.clone();
-        async move { lookup.get(key).await }
-    });
-    let samples = samples.named("rows").weighed(|row| row.data.len());
+    let samples = Indexed::new(RowsByIndex::new(table, keys)).shuffle().shard().fetch();
     let bytes = samples.clone().map(|row| row.data.len()).batch(64);
     measure("reading alone", bytes, seed, 1, |sizes| (sizes.len(), sizes.iter().sum()))?;
     let labelled = samples.map(|row| {

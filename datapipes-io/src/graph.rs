@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use datapipes::Graph;
+use async_trait::async_trait;
+use datapipes::index::{Indexed, MapPipe};
+use datapipes::{Graph, Result};
 
 use crate::stores::{ListStore, Store};
 use crate::{File, FileRef, Gunzip, LoadFiles, Sample, Samples, Untar};
@@ -42,6 +44,49 @@ pub trait StoreGraph: Store + Sized {
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     fn files<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Graph<FileRef>;
+
+    /// The objects under some keys as data that is read by index: shuffled as a whole, sharded, split and mixed before
+    /// anything is read. Holds the keys.
+    ///
+    /// # Errors
+    /// Of a sample: what the store says.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::prelude::*;
+    /// use datapipes_io::stores::Memory;
+    /// let store = Memory::from_iter((0..100).map(|n| (format!("{n}.txt"), n.to_string())));
+    /// let files = store.index((0..100).map(|n| format!("{n}.txt")));
+    /// let (train, test) = (files.clone().subset(0..80).shuffle().fetch(), files.subset(80..100).fetch());
+    /// assert_eq!((train.collect()?.len(), &*test.collect()?[0].name), (80, "80.txt"));
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn index<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Indexed<File>;
+}
+
+/// Objects of a store by index.
+struct Objects {
+    store: Arc<dyn Store>,
+    keys: Vec<String>,
+}
+
+#[async_trait]
+impl MapPipe for Objects {
+    type Out = File;
+
+    fn len(&self) -> u64 {
+        self.keys.len() as u64
+    }
+    async fn get(&self, index: u64) -> Result<File> {
+        let key = &*self.keys[index as usize];
+        Ok(File::new(key, self.store.read(key).await?))
+    }
+    fn name(&self) -> String {
+        "load_files".to_owned()
+    }
+    fn weigh(&self, file: &File) -> Option<usize> {
+        Some(file.weight())
+    }
 }
 
 impl<S: Store> StoreGraph for S {
@@ -58,6 +103,9 @@ impl<S: Store> StoreGraph for S {
             None => FileRef::stored(store.clone(), key, None),
         };
         Graph::from_vec(keys.into_iter().map(file).collect::<Vec<_>>()).named("files")
+    }
+    fn index<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Indexed<File> {
+        Indexed::new(Objects { store: Arc::new(self), keys: keys.into_iter().map(Into::into).collect() })
     }
 }
 

@@ -147,6 +147,13 @@ impl Context {
         }
     }
 
+    /// The same node in another round of a repeat.
+    pub(crate) fn in_round(&self, round: u64) -> Context {
+        let inner = &*self.0;
+        let (node, run) = (inner.node.clone(), inner.run.clone());
+        Context::new(node, inner.source, run, round, inner.counters.clone())
+    }
+
     /// Counts items that are left out on purpose, so that the sums of the epoch add up.
     pub fn count_dropped(&self, items: u64) {
         if items > 0 {

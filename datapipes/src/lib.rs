@@ -24,6 +24,7 @@
 //! ```
 //!
 //! - All built-in steps are methods of [`Graph`]; their types, with the rarer settings, are in [`pipes`].
+//! - Data that is read by index or key (a global shuffle, splits, samplers): [`Indexed`] and [`index`].
 //! - Workers, order, ranks, memory, error policy: [`loader::Builder`] and [`OnError`].
 //! - Figures and the bottleneck: [`DataLoader::stats`] and [`DataLoader::explain`].
 //! - What a sample must be to become part of a batch: [`Collate`]; what a batch is: [`Tensor`].
@@ -66,6 +67,7 @@ pub use context::{Context, Rank, Uneven};
 pub use datapipes_derive::Collate;
 pub use error::{BoxError, Error, ErrorKind, Ok, Result};
 pub use graph::{BuildError, Graph};
+pub use index::{Indexed, Lookup, MapPipe};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
 pub use loader::{Blocking, DataLoader, Epoch, OnError};
@@ -75,7 +77,7 @@ pub use run::blocking;
 pub use settings::Order;
 pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
 
-/// Makes an implementation of [`MapPipe`](index::MapPipe), [`Lookup`](index::Lookup) or a store from `async fn`s.
+/// Makes an implementation of [`MapPipe`], [`Lookup`] or a store from `async fn`s.
 pub use async_trait::async_trait;
 
 /// What derived code calls; no part of the interface.

@@ -153,6 +153,9 @@ pub struct Facts {
     /// Whether all that comes out is children of what went in (see [`Item::child`]), so that what groups siblings may
     /// stand in one segment with it. False unless said otherwise.
     pub children: bool,
+    /// Whether it may feed several nodes without a fork: it is cheap, gives the same whenever it runs, and runs for each
+    /// of them. False unless said otherwise.
+    pub many_readers: bool,
     /// What it does to the data set as a whole.
     pub role: Role,
     /// Mistakes that are visible before anything runs.
@@ -167,6 +170,7 @@ impl Default for Facts {
             needs_order: true,
             buffered: 0,
             children: false,
+            many_readers: false,
             role: Role::Plain,
             problems: Vec::new(),
             settings: String::new(),
@@ -212,6 +216,11 @@ impl Facts {
     /// For a pipe that makes children of what goes in, and nothing else.
     pub fn with_children(self) -> Self {
         Facts { children: true, ..self }
+    }
+
+    /// For a node that may feed several others, and runs for each of them.
+    pub fn with_many_readers(self) -> Self {
+        Facts { many_readers: true, ..self }
     }
 
     /// With a role.

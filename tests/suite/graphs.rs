@@ -1,19 +1,60 @@
 //! Generated graphs over integers, for property tests: every built-in pipe, with graphs as second inputs.
 
+use datapipes::index::{
+    ClassBalanced, Indexed, LengthGrouped, Random, Replacement, Sequential, Subset, Weighted, WeightedOnce,
+};
 use datapipes::pipes::{
     Batch, BucketBatch, Demux, Fork, Interleave, Mux, Retry, ShardingFilter, ShardingFilterPadded, Shuffle,
     Stop, TryMap, Zip,
 };
-use datapipes::{DataLoader, Error, Graph, Items, OnError, Order, Uneven};
+use datapipes::{
+    DataLoader, Error, ErrorKind, Graph, Items, Lookup, OnError, Order, Result, Uneven, async_trait,
+};
 use proptest::prelude::*;
 
 /// What a graph starts with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Start {
     Range,
     Vector,
     Iterator,
     Stream,
+    /// Data by index, and what is done to it before it is fetched.
+    Indexed(Vec<IndexStep>),
+    /// The indices that a sampler chooses, fetched as keys, or as batches of so many.
+    Keys(Choice, Option<usize>),
+}
+
+/// One step of data that is read by index.
+#[derive(Clone, Debug)]
+pub enum IndexStep {
+    Shuffle,
+    Sampled(Choice),
+    Repeat(u64),
+    /// Behind as many others, or before them.
+    Concat(u64, bool),
+    Mix(u64, u8, bool),
+    /// With a shuffle of itself.
+    Zip,
+    Batch(usize, bool),
+    Map,
+    MapAsync,
+    Fail(u64),
+    Cache(usize),
+}
+
+/// A sampler.
+#[derive(Clone, Copy, Debug)]
+pub enum Choice {
+    Sequential,
+    Random,
+    Replacement,
+    Weighted,
+    WeightedOnce,
+    ClassBalanced,
+    LengthGrouped(usize),
+    /// Every so manieth.
+    Subset(u64),
 }
 
 /// One node, or a few, of a generated graph. What gives other things than integers is followed by a `map` that makes an
@@ -98,9 +139,88 @@ fn fold(values: impl IntoIterator<Item = u64>) -> u64 {
     values.into_iter().fold(7, |a, b| a.wrapping_mul(33) ^ b)
 }
 
-impl Start {
-    fn graph(self, items: u64) -> Graph<u64> {
+impl Choice {
+    fn sample(self, data: Indexed<u64>) -> Indexed<u64> {
+        let len = data.len();
         match self {
+            Choice::Sequential => data.sampled(Sequential),
+            Choice::Random => data.sampled(Random::new().within_rank()),
+            // Of no samples nothing can be drawn.
+            Choice::Replacement => data.sampled(Replacement::new(len + len.min(5))),
+            Choice::Weighted if len > 0 => data.sampled(Weighted::new((1..=len).map(|n| n as f64), len)),
+            Choice::WeightedOnce if len > 0 => {
+                data.sampled(WeightedOnce::new((1..=len).map(|n| n as f64), len.div_ceil(2)))
+            }
+            Choice::Weighted | Choice::WeightedOnce => data,
+            Choice::ClassBalanced => data.sampled(ClassBalanced::new((0..len).map(|n| n % 7 / 3))),
+            Choice::LengthGrouped(group) => {
+                data.sampled(LengthGrouped::new((0..len).map(|n| n * 31 % 17), group).stretch(3))
+            }
+            Choice::Subset(every) => data.subset((0..len).step_by(every as usize).collect::<Subset>()),
+        }
+    }
+}
+
+impl IndexStep {
+    fn add(&self, data: Indexed<u64>) -> Indexed<u64> {
+        let few = data.len() * 3 <= MOST;
+        // Plain data, whose numbers are its own.
+        let other = |len: u64| Indexed::range(len).map(|n| n + 1_000_000);
+        match *self {
+            IndexStep::Shuffle => data.sampled(Random::new().within_rank()),
+            IndexStep::Sampled(choice) => choice.sample(data),
+            IndexStep::Repeat(rounds) if few => data.repeat(rounds),
+            IndexStep::Concat(len, true) if few => Indexed::concat([data, other(len)]),
+            IndexStep::Concat(_, false) if few => Indexed::concat([data.clone(), data]),
+            IndexStep::Mix(len, weight, true) => Indexed::mix([(data, 1.0), (other(len), f64::from(weight))]),
+            IndexStep::Mix(len, weight, false) => {
+                Indexed::mix_to_first([(data, f64::from(weight)), (other(len), 1.0)])
+            }
+            IndexStep::Zip => {
+                data.clone().zip(data.sampled(Random::new().within_rank())).map(|(a, b)| a.rotate_left(1) ^ b)
+            }
+            IndexStep::Batch(size, false) => data.batch(size).map(fold),
+            IndexStep::Batch(size, true) => data.batch_drop_last(size).map(fold),
+            IndexStep::Map => data.map(|n| n.wrapping_mul(31)),
+            IndexStep::MapAsync => data.map_async(|n| async move {
+                for _ in 0..n % 3 {
+                    tokio::task::yield_now().await;
+                }
+                Ok::<_, Error>(n ^ 9)
+            }),
+            IndexStep::Fail(k) => {
+                data.try_map(move |n| if n.is_multiple_of(k) { Err(format!("{n} fails")) } else { Ok(n) })
+            }
+            IndexStep::Cache(bytes) => data.cache(bytes),
+            IndexStep::Repeat(_) | IndexStep::Concat(..) => data,
+        }
+    }
+}
+
+impl Start {
+    /// The graph, and how many items come out of it.
+    fn graph(&self, items: u64) -> (Graph<u64>, u64) {
+        let graph = match *self {
+            Start::Indexed(ref steps) => {
+                let data = Indexed::from_fn(items, |index| async move {
+                    for _ in 0..index % 3 {
+                        tokio::task::yield_now().await;
+                    }
+                    Ok::<_, Error>(index)
+                });
+                let data = steps.iter().fold(data, |data, step| step.add(data));
+                let len = data.len();
+                return (data.fetch(), len);
+            }
+            Start::Keys(choice, batch) => {
+                let keys = choice.sample(Indexed::range(items));
+                let len = keys.len();
+                let graph = match batch {
+                    None => keys.fetch().fetch(Squares),
+                    Some(size) => keys.fetch().batch(size).fetch_batches(Squares).map(fold),
+                };
+                return (graph, len);
+            }
             Start::Range => Graph::range(0..items),
             Start::Vector => Graph::from_vec(Vec::from_iter(0..items)),
             Start::Iterator => Graph::from_iter_with(move || 0..items),
@@ -113,7 +233,23 @@ impl Start {
                     Ok(n)
                 }))
             }),
+        };
+        (graph, items)
+    }
+}
+
+/// Squares, and no answer for some.
+struct Squares;
+
+#[async_trait]
+impl Lookup<u64> for Squares {
+    type Out = u64;
+
+    async fn get(&self, key: u64) -> Result<u64> {
+        if key % 4 == 1 {
+            tokio::task::yield_now().await;
         }
+        if key % 23 == 7 { Err(Error::new(ErrorKind::NotFound, format!("no {key}"))) } else { Ok(key * key) }
     }
 }
 
@@ -130,12 +266,15 @@ impl Spec {
 
     /// The graph, and how many items come out of it at most.
     fn grown(&self, shard: Option<(usize, bool)>, ranked: bool) -> (Graph<u64>, u64) {
-        let start = match self.start {
+        let start = match &self.start {
             // A source that says it has fewer items than there are ranks is refused.
-            Start::Range | Start::Vector if ranked => Start::Iterator,
+            Start::Range | Start::Vector if ranked => &Start::Iterator,
             start => start,
         };
-        let (mut graph, mut most) = (start.graph(self.items), self.items);
+        let (mut graph, mut most) = start.graph(self.items);
+        if ranked && matches!(start, Start::Indexed(_) | Start::Keys(..)) {
+            graph = graph.through(|items: Items<u64>| items);
+        }
         for place in 0..=self.steps.len() {
             if let Some((_, pads)) = shard.filter(|&(at, _)| at == place) {
                 graph = match pads {
@@ -427,7 +566,43 @@ fn step(depth: u32) -> BoxedStrategy<Step> {
 }
 
 fn start() -> impl Strategy<Value = Start> {
-    prop_oneof![3 => Just(Start::Range), 1 => Just(Start::Vector), 1 => Just(Start::Iterator), 1 => Just(Start::Stream)]
+    prop_oneof![
+        3 => Just(Start::Range),
+        1 => Just(Start::Vector),
+        1 => Just(Start::Iterator),
+        1 => Just(Start::Stream),
+        3 => prop::collection::vec(index_step(), 0..6).prop_map(Start::Indexed),
+        1 => (choice(), prop::option::of(1usize..9)).prop_map(|(choice, batch)| Start::Keys(choice, batch)),
+    ]
+}
+
+fn choice() -> impl Strategy<Value = Choice> {
+    prop_oneof![
+        Just(Choice::Sequential),
+        Just(Choice::Random),
+        Just(Choice::Replacement),
+        Just(Choice::Weighted),
+        Just(Choice::WeightedOnce),
+        Just(Choice::ClassBalanced),
+        (1usize..9).prop_map(Choice::LengthGrouped),
+        (1u64..4).prop_map(Choice::Subset),
+    ]
+}
+
+fn index_step() -> impl Strategy<Value = IndexStep> {
+    prop_oneof![
+        2 => Just(IndexStep::Shuffle),
+        2 => choice().prop_map(IndexStep::Sampled),
+        1 => (1u64..4).prop_map(IndexStep::Repeat),
+        1 => (0u64..40, any::<bool>()).prop_map(|(len, other)| IndexStep::Concat(len, other)),
+        1 => (0u64..40, 1u8..5, any::<bool>()).prop_map(|(len, weight, all)| IndexStep::Mix(len, weight, all)),
+        1 => Just(IndexStep::Zip),
+        1 => (1usize..6, any::<bool>()).prop_map(|(size, drop_last)| IndexStep::Batch(size, drop_last)),
+        1 => Just(IndexStep::Map),
+        1 => Just(IndexStep::MapAsync),
+        1 => (2u64..40).prop_map(IndexStep::Fail),
+        1 => (0usize..20_000).prop_map(IndexStep::Cache),
+    ]
 }
 
 /// A graph that is the input of another.

@@ -4,22 +4,37 @@ use std::any::type_name;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
+use datapipes::index::{Fetch, FetchBatches, Lookup};
 use datapipes::pipes::*;
-use datapipes::{Error, Pipe, testing};
+use datapipes::{Error, ErrorKind, Pipe, Result, async_trait, testing};
 
 /// What is exported beside pipes, and why the kit does not apply.
 const NO_PIPES: &[(&str, &str)] = &[
+    ("ClassBalanced", "a sampler"),
     ("Concat", "a join"),
     ("Demux", "a split"),
+    ("Distributed", "a sampler"),
+    ("Drawn", "what a sampler gives"),
+    ("Draws", "what a sampler gives"),
     ("Fork", "a split"),
     ("FromIterator", "a source"),
     ("FromStream", "a source"),
     ("GreedyJoin", "a join"),
+    ("Indexed", "a handle on data by index"),
     ("Interleave", "a join"),
+    ("LengthGrouped", "a sampler"),
     ("Mix", "a join"),
     ("Mux", "a join"),
+    ("Permutation", "what a sampler is made of"),
+    ("Random", "a sampler"),
     ("Repeat", "a rerun"),
+    ("Replacement", "a sampler"),
+    ("Sampler", "a trait"),
+    ("Sequential", "a sampler"),
     ("Stop", "a setting of `Mix`"),
+    ("Subset", "a sampler"),
+    ("Weighted", "a sampler"),
+    ("WeightedOnce", "a sampler"),
     ("Zip", "a join"),
 ];
 
@@ -97,27 +112,47 @@ fn every_pipe_keeps_the_contract() {
     checked.check(Retry::new(TryMap::new(odd), 2), numbers());
     checked.check(Retry::new(FlatMap::new(|n: u64| 0..n % 4), 2), numbers());
 
+    checked.check(Fetch::new(Squares), numbers());
+    checked.check(FetchBatches::new(Squares), batches());
+
     let exported = exported();
     assert!(exported.len() > 30, "the list of exports was not read: {exported:?}");
     let known: BTreeSet<String> = NO_PIPES.iter().map(|(name, _)| (*name).to_owned()).collect();
     for name in &exported {
         assert!(
             checked.0.contains(name) != known.contains(name),
-            "`pipes::{name}` should be checked here, or stand in `NO_PIPES` with a reason"
+            "`{name}` should be checked here, or stand in `NO_PIPES` with a reason"
         );
     }
     let gone: Vec<_> = known.union(&checked.0).filter(|name| !exported.contains(*name)).collect();
     assert!(gone.is_empty(), "no longer exported: {gone:?}");
 }
 
-/// The names behind `pub use` in the module of pipes.
+/// Squares, but of five.
+struct Squares;
+
+#[async_trait]
+impl Lookup<u64> for Squares {
+    type Out = u64;
+
+    async fn get(&self, key: u64) -> Result<u64> {
+        tokio::task::yield_now().await;
+        if key == 5 { Err(Error::new(ErrorKind::NotFound, "five")) } else { Ok(key * key) }
+    }
+}
+
+/// The names behind `pub use` in the modules of pipes and of data by index.
 fn exported() -> BTreeSet<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/datapipes/src/pipes/mod.rs");
-    let source = std::fs::read_to_string(path).expect("the module of pipes");
-    let uses = source.lines().filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';'));
-    let names = uses.flat_map(|path| {
-        let (_, names) = path.split_once("::").expect("`file::Name`");
-        names.trim_matches(['{', '}']).split(", ").map(str::to_owned).collect::<Vec<_>>()
-    });
-    names.collect()
+    let mut names = BTreeSet::new();
+    for module in ["pipes", "index"] {
+        let path = format!("{}/datapipes/src/{module}/mod.rs", env!("CARGO_MANIFEST_DIR"));
+        let source = std::fs::read_to_string(path).expect("the module");
+        for item in source.split("pub use ").skip(1) {
+            let (path, _) = item.split_once(';').expect("`pub use …;`");
+            let (_, list) = path.split_once("::").expect("`file::Name`");
+            let list = list.trim_matches(['{', '}']).split(',').map(str::trim);
+            names.extend(list.filter(|name| !name.is_empty()).map(str::to_owned));
+        }
+    }
+    names
 }

@@ -67,7 +67,8 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         if node.node.concurrency == Some(0) {
             problems.push(format!("{name}: a concurrency of zero"));
         }
-        for (port, &readers) in node.readers.iter().enumerate().filter(|&(_, &readers)| readers > 1) {
+        let many = |&(_, &readers): &(usize, &usize)| readers > 1 && !facts.many_readers;
+        for (port, &readers) in node.readers.iter().enumerate().filter(many) {
             let output = if port > 0 { format!(" (output {port})") } else { String::new() };
             problems.push(format!(
                 "{name}{output}: feeds {readers} nodes; use `fork` to give one stream to several consumers"
@@ -90,7 +91,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         match facts.role {
             Role::Shuffle if way.shards.1 > 0 && !way.shuffled && world > 1 => problems.push(format!(
                 "{name}: shuffles behind the sharding filter only, so each rank would see the same part every epoch; \
-                 shuffle before it, or say `Shuffle::within_rank`"
+                 shuffle before it, or say that it is meant so, by `within_rank`"
             )),
             Role::Shuffle => way.shuffled |= way.shards.1 == 0,
             Role::Shard { can_pad } => {
@@ -106,6 +107,14 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
                     && settings.uneven != Some(Uneven::Allow)
                 {
                     problems.push(format!("{name}: there are {len} items for {world} ranks"));
+                }
+                if let Some(len) = above
+                    && let left @ 1.. = len.checked_rem(world as u64).unwrap_or(0)
+                    && settings.uneven == Some(Uneven::Error)
+                {
+                    problems.push(format!(
+                        "{name}: {len} items do not divide among {world} ranks: {left} are left over"
+                    ));
                 }
             }
             _ => {}
@@ -123,8 +132,8 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         if root.shards.0 == 0 {
             problems.extend(unsharded(flow).into_iter().map(|source| {
                 format!(
-                    "{source}: no `sharding_filter` between it and the consumer: each of the {world} ranks would see all \
-                     of its data"
+                    "{source}: no `sharding_filter` between it and the consumer (for data by index `Indexed::shard`): \
+                     each of the {world} ranks would see all of its data"
                 )
             }));
         }

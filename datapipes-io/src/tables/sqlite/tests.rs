@@ -342,8 +342,8 @@ async fn keys_are_joined_to_rows_by_lookup_and_by_index() {
     assert_eq!(lookup.weigh(row), Some(row.data.len() + size_of::<Row>()));
 
     let by_index = RowsByIndex::new(table, keys);
-    assert_eq!((by_index.len(), by_index.name().as_str()), (6, "rows"));
-    assert_eq!(by_index.get(4).await.unwrap().data, "4");
+    assert_eq!((by_index.len(), MapPipe::name(&by_index).as_str()), (6, "rows"));
+    assert_eq!(MapPipe::get(&by_index, 4).await.unwrap().data, "4");
     let found = MapPipe::get_many(&by_index, &[2, 9, 0, 5]).await;
     let kinds: Vec<_> =
         found.iter().map(|row| row.as_ref().map(|row| &row.data[..]).map_err(Error::kind)).collect();

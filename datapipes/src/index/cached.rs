@@ -1,0 +1,103 @@
+//! Data by index, kept in memory.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tokio::sync::OnceCell;
+
+use super::Lookup;
+use super::order::Index;
+use super::transformed::Found;
+use crate::Result;
+
+/// Keeps samples in memory, as many as fit into a number of bytes.
+///
+/// What was kept stays: in passes that read every sample once, giving one up for another never pays (Mohan et al. 2021,
+/// "Analyzing and Mitigating Data Stalls in DNN Training").
+pub(super) struct Cached<T> {
+    above: Found<T>,
+    bytes: usize,
+    kept: Mutex<Kept<T>>,
+}
+
+struct Kept<T> {
+    cells: HashMap<Index, Arc<OnceCell<T>>>,
+    bytes: usize,
+}
+
+impl<T> Cached<T> {
+    pub(super) fn new(above: Found<T>, bytes: usize) -> Self {
+        Cached { above, bytes, kept: Mutex::new(Kept { cells: HashMap::new(), bytes: 0 }) }
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Cached<T> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept<T>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn entries(&self) -> usize {
+        self.kept().cells.len()
+    }
+
+    /// Counts a sample that was got, or gives up its cell if there is no room. Who waits for it has it still.
+    fn keep(&self, key: &Index, sample: &T) {
+        let own = size_of::<(Index, Arc<OnceCell<T>>)>() + size_of::<OnceCell<T>>();
+        let weight = self.above.weigh(sample).unwrap_or(size_of_val(sample)).saturating_add(own);
+        let mut kept = self.kept();
+        match kept.bytes.checked_add(weight).filter(|&bytes| bytes <= self.bytes) {
+            Some(bytes) => kept.bytes = bytes,
+            None => drop(kept.cells.remove(key)),
+        }
+    }
+}
+
+/// Takes a cell away again if nothing came of it: an error, or a caller that gave up.
+struct Asking<'a, T: Clone + Send + Sync + 'static> {
+    cache: &'a Cached<T>,
+    key: Index,
+    cell: Arc<OnceCell<T>>,
+}
+
+impl<T: Clone + Send + Sync + 'static> Drop for Asking<'_, T> {
+    fn drop(&mut self) {
+        if self.cell.initialized() {
+            return;
+        }
+        let mut kept = self.cache.kept();
+        // One in the map and this one: nobody else waits for it.
+        if Arc::strong_count(&self.cell) == 2
+            && kept.cells.get(&self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell))
+        {
+            kept.cells.remove(&self.key);
+        }
+    }
+}
+
+#[async_trait]
+impl<T: Clone + Send + Sync + 'static> Lookup<Index> for Cached<T> {
+    type Out = T;
+
+    async fn get(&self, key: Index) -> Result<T> {
+        let cell = self.kept().cells.entry(key.clone()).or_default().clone();
+        if let Some(sample) = cell.get() {
+            return Ok(sample.clone());
+        }
+        let asking = Asking { cache: self, key, cell };
+        // Whoever asks at the same time waits; if this one fails or is dropped, the next tries itself.
+        let sample = asking.cell.get_or_try_init(|| async {
+            let sample = self.above.get(asking.key.clone()).await?;
+            self.keep(&asking.key, &sample);
+            Ok(sample)
+        });
+        sample.await.cloned()
+    }
+    fn name(&self) -> String {
+        self.above.name()
+    }
+    fn weigh(&self, sample: &T) -> Option<usize> {
+        self.above.weigh(sample)
+    }
+}

@@ -1,0 +1,122 @@
+//! Data by index, made of several samples or of several data sets.
+
+use async_trait::async_trait;
+use futures::future::{join, join_all};
+
+use super::Lookup;
+use super::order::Index;
+use super::transformed::Found;
+use crate::{Error, ErrorKind, Result};
+
+/// A sample of each of two data sets, which are read at once.
+pub(super) struct Zipped<A, B>(pub Found<A>, pub Found<B>);
+
+fn parts(key: Index) -> Box<[Index]> {
+    match key {
+        Index::Many(parts) => parts,
+        _ => unreachable!("the order is as deep as the data"),
+    }
+}
+
+fn two(key: Index) -> (Index, Index) {
+    let mut parts = parts(key).into_iter();
+    let mut part = || parts.next().expect("an index for each of two");
+    (part(), part())
+}
+
+#[async_trait]
+impl<A: Send + 'static, B: Send + 'static> Lookup<Index> for Zipped<A, B> {
+    type Out = (A, B);
+
+    async fn get(&self, key: Index) -> Result<(A, B)> {
+        let (a, b) = two(key);
+        // Both to their end: which error comes out does not depend on which is quicker.
+        let (a, b) = join(self.0.get(a), self.1.get(b)).await;
+        Ok((a?, b?))
+    }
+    async fn get_many(&self, keys: Vec<Index>) -> Vec<Result<(A, B)>> {
+        let (a, b) = keys.into_iter().map(two).unzip();
+        let (a, b) = join(self.0.get_many(a), self.1.get_many(b)).await;
+        a.into_iter().zip(b).map(|(a, b)| Ok((a?, b?))).collect()
+    }
+    fn name(&self) -> String {
+        self.0.name()
+    }
+    fn weigh(&self, (a, b): &(A, B)) -> Option<usize> {
+        let (left, right) = (self.0.weigh(a), self.1.weigh(b));
+        left.or(right)?;
+        Some(left.unwrap_or(size_of_val(a)) + right.unwrap_or(size_of_val(b)))
+    }
+}
+
+/// A sample of one of several data sets.
+pub(super) struct OneOf<T>(pub Vec<Found<T>>);
+
+fn which(key: Index) -> (usize, Index) {
+    match key {
+        Index::In(which, inner) => (which, *inner),
+        _ => unreachable!("the order is as deep as the data"),
+    }
+}
+
+#[async_trait]
+impl<T: Send + 'static> Lookup<Index> for OneOf<T> {
+    type Out = T;
+
+    async fn get(&self, key: Index) -> Result<T> {
+        let (which, key) = which(key);
+        self.0[which].get(key).await
+    }
+    async fn get_many(&self, keys: Vec<Index>) -> Vec<Result<T>> {
+        let mut order = Vec::with_capacity(keys.len());
+        let mut asked: Vec<Vec<Index>> = self.0.iter().map(|_| Vec::new()).collect();
+        for key in keys {
+            let (which, key) = which(key);
+            order.push(which);
+            asked[which].push(key);
+        }
+        let found = self.0.iter().zip(asked).map(|(samples, keys)| async move {
+            if keys.is_empty() { Vec::new() } else { samples.get_many(keys).await }
+        });
+        let mut found: Vec<_> = join_all(found).await.into_iter().map(Vec::into_iter).collect();
+        order.into_iter().map(|which| found[which].next().unwrap_or_else(|| Err(too_few()))).collect()
+    }
+    fn name(&self) -> String {
+        self.0.first().map_or_else(|| "fetch".to_owned(), |first| first.name())
+    }
+    fn weigh(&self, sample: &T) -> Option<usize> {
+        self.0.iter().find_map(|samples| samples.weigh(sample))
+    }
+}
+
+/// Several samples of one data set.
+pub(super) struct Batched<T>(pub Found<T>);
+
+#[async_trait]
+impl<T: Send + 'static> Lookup<Index> for Batched<T> {
+    type Out = Vec<T>;
+
+    async fn get(&self, key: Index) -> Result<Vec<T>> {
+        let keys = parts(key).into_vec();
+        let samples = self.0.get_many(keys.clone()).await;
+        if samples.len() != keys.len() {
+            return Err(too_few());
+        }
+        let named = |(sample, key): (Result<T>, Index)| match key {
+            Index::One(index) => sample.map_err(|error| error.within(format_args!("sample {index}"))),
+            _ => sample,
+        };
+        samples.into_iter().zip(keys).map(named).collect()
+    }
+    fn name(&self) -> String {
+        self.0.name()
+    }
+    fn weigh(&self, samples: &Vec<T>) -> Option<usize> {
+        samples.iter().map(|sample| self.0.weigh(sample)).sum()
+    }
+}
+
+/// Of a `get_many` that does not answer for each key.
+pub(super) fn too_few() -> Error {
+    Error::new(ErrorKind::Protocol, "`get_many` gave another number of samples than it was asked for")
+}

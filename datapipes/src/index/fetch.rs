@@ -1,0 +1,288 @@
+//! Reads what keys stand for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::combined::too_few;
+use super::{Lookup, contained};
+use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Result, Work};
+
+/// Reads what keys stand for; see [`Graph::fetch`].
+pub struct Fetch<L: ?Sized>(Arc<L>);
+
+impl<L> Fetch<L> {
+    /// From a lookup.
+    pub fn new(lookup: L) -> Self {
+        Fetch(Arc::new(lookup))
+    }
+}
+
+impl<L: ?Sized> Fetch<L> {
+    /// From a lookup that is shared.
+    pub fn shared(lookup: Arc<L>) -> Self {
+        Fetch(lookup)
+    }
+}
+
+impl<L: ?Sized> Clone for Fetch<L> {
+    fn clone(&self) -> Self {
+        Fetch(self.0.clone())
+    }
+}
+
+impl<L: ?Sized> fmt::Debug for Fetch<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetch").finish_non_exhaustive()
+    }
+}
+
+/// What is found under each of some keys. A panic costs the key it happened to, however many were asked for at once.
+pub(super) async fn get_all<K, L>(lookup: &L, mut keys: Vec<K>) -> Vec<Result<L::Out>>
+where
+    K: Clone + Send + 'static,
+    L: Lookup<K> + ?Sized,
+{
+    if keys.len() <= 1 {
+        return match keys.pop() {
+            Some(key) => vec![contained(async { lookup.get(key).await }).await],
+            None => Vec::new(),
+        };
+    }
+    let asked = keys.len();
+    // A panic over several does not say whose it was: each is asked for again, by itself.
+    let first = keys.clone();
+    let together = contained(async { Ok(lookup.get_many(first).await) });
+    let Ok(found) = together.await else {
+        return futures::future::join_all(
+            keys.into_iter().map(|key| contained(async { lookup.get(key).await })),
+        )
+        .await;
+    };
+    if found.len() == asked { found } else { (0..asked).map(|_| Err(too_few())).collect() }
+}
+
+impl<K, L> Pipe<K> for Fetch<L>
+where
+    K: Clone + Send + 'static,
+    L: Lookup<K> + ?Sized,
+{
+    type Out = L::Out;
+
+    fn apply(&self, mut input: Items<K>, cx: &Context) -> Items<L::Out> {
+        let (lookup, cx) = (self.0.clone(), cx.clone());
+        Items::generate(async move |out| {
+            while let Some(chunk) = input.next_chunk(out.wanted()).await {
+                if cx.is_cancelled() {
+                    return;
+                }
+                let mut keys = Vec::with_capacity(chunk.len());
+                let places: Vec<Result<_>> = chunk
+                    .into_iter()
+                    .map(|item| {
+                        let (key, origin) = item?.into_parts();
+                        keys.push(key);
+                        Ok(origin)
+                    })
+                    .collect();
+                let mut found = get_all(&*lookup, keys).await.into_iter();
+                for place in places {
+                    let item = match place {
+                        Err(error) => Err(error),
+                        Ok(origin) => match found.next().expect("an answer for each key") {
+                            Ok(sample) => Ok(Item::new(sample, origin)),
+                            Err(error) => Err(error.of(&origin)),
+                        },
+                    };
+                    out.emit(item).await;
+                }
+            }
+        })
+    }
+    fn name(&self) -> String {
+        self.0.name()
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+    fn weigh(&self, sample: &L::Out) -> Option<usize> {
+        self.0.weigh(sample)
+    }
+}
+
+impl<K: Clone + Send + 'static> Graph<K> {
+    /// Reads what each key stands for: the samples of a [`MapPipe`](super::MapPipe) by index, the rows of a table, the
+    /// objects of a store, anything that is a [`Lookup`].
+    ///
+    /// Many are in flight at once, on the async runtime ([`concurrency`](Graph::concurrency), or the loader's
+    /// [`in_flight`](crate::loader::Builder::in_flight), sets how many), and order is kept if the loader's is strict.
+    /// Keys that are at hand together are asked for by one [`get_many`](Lookup::get_many). For data that should stay
+    /// indexable see [`Indexed`](super::Indexed); where a batch of keys should be one request,
+    /// [`fetch_batches`](Graph::fetch_batches); for a closure, [`map_async`](Graph::map_async).
+    ///
+    /// # Errors
+    /// An error of the lookup takes the item's place, with the names of node and item added.
+    ///
+    /// # Panics
+    /// A panic of the lookup becomes an error that names the node and the item. If it happens to several that are
+    /// asked for at once, each is asked for once more, by itself.
+    ///
+    /// # Cancellation
+    /// Dropping the epoch drops the requests in flight.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::index::{Lookup, Random, Sampler};
+    /// use datapipes::{Error, ErrorKind, Graph, Result, async_trait};
+    ///
+    /// struct Lengths;
+    ///
+    /// #[async_trait]
+    /// impl Lookup<&'static str> for Lengths {
+    ///     type Out = usize;
+    ///     async fn get(&self, key: &'static str) -> Result<usize> {
+    ///         if key.is_empty() { Err(Error::new(ErrorKind::NotFound, "an empty key")) } else { Ok(key.len()) }
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(Graph::from_vec(vec!["a", "bcd"]).fetch(Lengths).collect()?, [1, 3]);
+    /// let error = Graph::from_vec(vec!["a", ""]).fetch(Lengths).collect().unwrap_err();
+    /// assert_eq!(error.to_string(), "fetch: 0:1: not found: an empty key");
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn fetch<L: Lookup<K>>(self, lookup: L) -> Graph<L::Out> {
+        self.pipe(Fetch::new(lookup))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::Indexed;
+    use crate::{DataLoader, Error, ErrorKind, OnError, async_trait, testing};
+    use std::sync::Mutex;
+
+    /// Fails for some, panics for others, and writes down what it is asked for.
+    #[derive(Default)]
+    struct Awkward {
+        asked: Mutex<Vec<Vec<u64>>>,
+        /// `get_many` panics as a whole.
+        together: bool,
+    }
+
+    #[async_trait]
+    impl Lookup<u64> for Awkward {
+        type Out = u64;
+
+        async fn get(&self, key: u64) -> Result<u64> {
+            self.asked.lock().unwrap().push(vec![key]);
+            tokio::task::yield_now().await;
+            match key % 5 {
+                2 => Err(Error::new(ErrorKind::NotFound, "no such key")),
+                3 => panic!("three"),
+                _ => Ok(key * 10),
+            }
+        }
+        async fn get_many(&self, keys: Vec<u64>) -> Vec<Result<u64>> {
+            self.asked.lock().unwrap().push(keys.clone());
+            assert!(!self.together || !keys.iter().any(|key| key % 5 == 3), "over several");
+            futures::future::join_all(keys.into_iter().map(|key| contained(self.get(key)))).await
+        }
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        testing::check_pipe(&Fetch::new(Awkward::default()), (0..12u64).collect());
+        testing::check_pipe(
+            &Fetch::new(Awkward { together: true, ..Awkward::default() }),
+            (0..12u64).collect(),
+        );
+    }
+
+    #[test]
+    fn an_error_and_a_panic_cost_one_item_each_and_say_which() {
+        for together in [false, true] {
+            for demand in [1, 3, 64] {
+                let cx = Context::default();
+                let input = Items::from_chunk(cx.run((0..6u64).collect(), 0));
+                let fetch = Fetch::new(Awkward { together, ..Awkward::default() });
+                let mut output = fetch.apply(input, &cx);
+                let mut seen = Vec::new();
+                while let Some(chunk) = testing::block_on(output.next_chunk(demand)) {
+                    seen.extend(chunk);
+                }
+                let shown = seen.iter().map(|item| match item {
+                    Ok(item) => format!("{}", **item),
+                    Err(error) => error.to_string(),
+                });
+                let expected = ["0", "10", "0:2: not found: no such key", "0:3: panicked: three", "40", "50"];
+                assert_eq!(Vec::from_iter(shown), expected, "{demand} at once");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_at_hand_are_asked_for_together() {
+        let cx = Context::default();
+        let lookup = Arc::new(Awkward::default());
+        let input = Items::from_chunk(cx.run(vec![0u64, 1, 5], 0));
+        let mut output = Fetch::shared(lookup.clone()).apply(input, &cx);
+        assert_eq!(testing::block_on(output.next_chunk(64)).unwrap().values(), [0, 10, 50]);
+        assert_eq!(lookup.asked.lock().unwrap()[0], [0, 1, 5]);
+    }
+
+    #[test]
+    fn a_lookup_that_forgets_keys_is_found_out() {
+        struct Forgetful;
+        #[async_trait]
+        impl Lookup<u64> for Forgetful {
+            type Out = u64;
+            async fn get(&self, key: u64) -> Result<u64> {
+                Ok(key)
+            }
+            async fn get_many(&self, keys: Vec<u64>) -> Vec<Result<u64>> {
+                keys.into_iter().skip(1).map(Ok).collect()
+            }
+        }
+        let found = testing::block_on(get_all(&Forgetful, vec![1u64, 2]));
+        assert!(
+            found.len() == 2 && found.iter().all(|f| f.as_ref().unwrap_err().kind() == ErrorKind::Protocol)
+        );
+    }
+
+    /// As many as are asked for are in flight, no more, and in strict order.
+    #[test]
+    fn the_number_in_flight_is_the_one_given() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        for fixed in [1, 3, 20] {
+            let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let (in_flight, peak) = (now.clone(), most.clone());
+            let samples = Indexed::from_fn(200, move |index| {
+                let (now, most) = (in_flight.clone(), peak.clone());
+                async move {
+                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    // Until others had their turn, or there are none.
+                    for _ in 0..50 {
+                        tokio::task::yield_now().await;
+                    }
+                    now.fetch_sub(1, Ordering::SeqCst);
+                    Ok::<_, Error>(index)
+                }
+            });
+            let graph = samples.in_flight(fixed).map(|n| n).fetch();
+            let loader = DataLoader::builder(graph).workers(1).on_error(OnError::fail()).build().unwrap();
+            let seen: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+            assert_eq!(seen, Vec::from_iter(0..200));
+            let most = most.load(Ordering::SeqCst);
+            assert!(most <= fixed && (most > 1 || fixed == 1), "{most} of {fixed}");
+        }
+    }
+}

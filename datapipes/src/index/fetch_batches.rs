@@ -1,0 +1,149 @@
+//! Reads what batches of keys stand for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Lookup;
+use super::fetch::get_all;
+use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Result, Work};
+
+/// Reads what batches of keys stand for; see [`Graph::fetch_batches`].
+pub struct FetchBatches<L: ?Sized>(Arc<L>);
+
+impl<L> FetchBatches<L> {
+    /// From a lookup.
+    pub fn new(lookup: L) -> Self {
+        FetchBatches(Arc::new(lookup))
+    }
+}
+
+impl<L: ?Sized> fmt::Debug for FetchBatches<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FetchBatches").finish_non_exhaustive()
+    }
+}
+
+impl<K, L> Pipe<Vec<K>> for FetchBatches<L>
+where
+    K: Clone + Send + 'static,
+    L: Lookup<K> + ?Sized,
+{
+    type Out = Vec<L::Out>;
+
+    fn apply(&self, mut input: Items<Vec<K>>, cx: &Context) -> Items<Vec<L::Out>> {
+        let (lookup, cx) = (self.0.clone(), cx.clone());
+        Items::generate(async move |out| {
+            while let Some(batch) = out.next_from(&mut input).await {
+                if cx.is_cancelled() {
+                    return;
+                }
+                let (keys, origin) = batch.into_parts();
+                let found = get_all(&*lookup, keys).await;
+                // A batch that was made of items has the origin of each.
+                let named = |(place, sample): (usize, Result<_>)| {
+                    sample.map_err(|error| error.of(origin.parts().get(place).unwrap_or(&origin)))
+                };
+                let samples: Result<Vec<_>> = found.into_iter().enumerate().map(named).collect();
+                out.emit(samples.map(|samples| Item::new(samples, origin))).await;
+            }
+        })
+    }
+    fn name(&self) -> String {
+        "fetch_batches".to_owned()
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+    fn weigh(&self, samples: &Vec<L::Out>) -> Option<usize> {
+        samples.iter().map(|sample| self.0.weigh(sample)).sum()
+    }
+}
+
+impl<K: Clone + Send + 'static> Graph<Vec<K>> {
+    /// Reads what the keys of each batch stand for: one [`get_many`](Lookup::get_many) a batch, whose requests run at
+    /// once where the lookup does not say otherwise.
+    ///
+    /// For batches that were decided on by their keys (of similar length, of one file, of one partition of a table), or
+    /// where one request can ask for many; else [`fetch`](Graph::fetch) and then [`batch`](Graph::batch) keep
+    /// the number of requests in flight, where here it is that of batches. Data that is read by index has
+    /// [`Indexed::batch`](super::Indexed::batch).
+    ///
+    /// # Errors
+    /// A batch comes whole or not at all: the first error among its samples, in order, takes its place. The
+    /// error names the sample. To lose samples instead, fetch them one by one and batch what is there.
+    ///
+    /// # Panics
+    /// A panic of the lookup becomes such an error.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::index::{Lookup, Random, Sampler};
+    /// use datapipes::{Result, async_trait};
+    ///
+    /// struct Squares;
+    ///
+    /// #[async_trait]
+    /// impl Lookup<u64> for Squares {
+    ///     type Out = u64;
+    ///     async fn get(&self, key: u64) -> Result<u64> {
+    ///         Ok(key * key)
+    ///     }
+    /// }
+    ///
+    /// let batches = Random::new().indices(10).batch(4).fetch_batches(Squares).collect()?;
+    /// assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 2]);
+    /// assert_eq!(batches.concat().iter().sum::<u64>(), 285);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn fetch_batches<L: Lookup<K>>(self, lookup: L) -> Graph<Vec<L::Out>> {
+        self.pipe(FetchBatches::new(lookup))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, ErrorKind, async_trait, testing};
+
+    struct Halves;
+
+    #[async_trait]
+    impl Lookup<u64> for Halves {
+        type Out = u64;
+        async fn get(&self, key: u64) -> Result<u64> {
+            match key % 2 {
+                0 => Ok(key / 2),
+                _ => Err(Error::new(ErrorKind::NotFound, "odd")),
+            }
+        }
+        fn weigh(&self, _: &u64) -> Option<usize> {
+            Some(100)
+        }
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        let batches = (0..12u64).map(|n| (0..n % 4).map(|k| 2 * k + u64::from(n == 7)).collect()).collect();
+        testing::check_pipe(&FetchBatches::new(Halves), batches);
+    }
+
+    #[test]
+    fn a_batch_comes_whole_or_its_first_error_names_the_sample() {
+        let graph = |keys: Vec<u64>| Graph::from_vec(keys).batch(3).fetch_batches(Halves);
+        assert_eq!(graph(vec![0, 2, 4, 6]).collect().unwrap(), [vec![0, 1, 2], vec![3]]);
+        let error = graph(vec![0, 2, 4, 6, 7, 9]).collect().unwrap_err();
+        assert_eq!(error.to_string(), "fetch_batches: 0:4: not found: odd");
+        let alone = Graph::from_vec(vec![vec![1u64]]).fetch_batches(Halves).collect().unwrap_err();
+        assert_eq!(alone.to_string(), "fetch_batches: 0:0: not found: odd");
+        assert_eq!(FetchBatches::new(Halves).weigh(&vec![1, 2]), Some(200));
+    }
+}

@@ -1,0 +1,74 @@
+//! Neighbours of an order as one.
+
+use std::sync::Arc;
+
+use super::{Course, Index, Indices, Place, each, facts};
+use crate::{Context, Facts, Items, Origin, Pipe};
+
+/// Neighbours of the order above, as one sample of several.
+#[derive(Clone, Copy)]
+pub(super) struct Batch {
+    pub size: usize,
+    pub drop_last: bool,
+}
+
+impl Batch {
+    pub(super) fn len(&self, of: u64) -> u64 {
+        let size = self.size.max(1) as u64;
+        if self.drop_last { of / size } else { of.div_ceil(size) }
+    }
+}
+
+impl Pipe<Indices> for Batch {
+    type Out = Indices;
+
+    fn apply(&self, input: Items<Indices>, cx: &Context) -> Items<Indices> {
+        let (batch, context) = (*self, cx.clone());
+        each(input, cx, move |above| {
+            let batches = Batches { batch, above };
+            context.count_dropped(batches.left_over());
+            Ok(Arc::new(batches))
+        })
+    }
+    fn name(&self) -> String {
+        "index_batch".to_owned()
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(self.len(input))
+    }
+    fn facts(&self) -> Facts {
+        let settings = format!("{}{}", self.size, if self.drop_last { ", drop last" } else { "" });
+        facts().with_settings(settings).with_problem((self.size == 0).then_some("a batch size of zero"))
+    }
+}
+
+struct Batches {
+    batch: Batch,
+    above: Indices,
+}
+
+impl Batches {
+    fn left_over(&self) -> u64 {
+        if self.batch.drop_last { self.above.len() % self.batch.size.max(1) as u64 } else { 0 }
+    }
+}
+
+impl Course for Batches {
+    fn len(&self) -> u64 {
+        self.batch.len(self.above.len())
+    }
+    fn at(&self, position: u64) -> Place {
+        assert!(position < self.len(), "position {position} of {}", self.len());
+        let size = self.batch.size as u64;
+        let places =
+            (position * size..self.above.len().min((position + 1) * size)).map(|at| self.above.at(at));
+        let (indices, origins): (Vec<_>, Vec<_>) = places.map(|place| (place.index, place.origin)).unzip();
+        Place { index: Index::Many(indices.into()), origin: Origin::joined(origins, position) }
+    }
+    fn again(&self, round: u64) -> Indices {
+        Arc::new(Batches { batch: self.batch, above: self.above.again(round) })
+    }
+    fn dropped(&self) -> u64 {
+        self.above.dropped() + self.left_over()
+    }
+}

@@ -1,0 +1,62 @@
+//! Orders one behind the other.
+
+use std::sync::Arc;
+
+use super::{Course, Index, Indices, Place, facts, join};
+use crate::{Context, Facts, Items, Join};
+
+/// Orders one behind the other.
+pub(super) struct Concat {
+    pub inputs: usize,
+}
+
+impl Join<Vec<Indices>> for Concat {
+    type Out = Indices;
+
+    fn join(&self, inputs: Vec<Items<Indices>>, cx: &Context) -> Items<Indices> {
+        join(inputs, cx, |inputs| Ok(Row::of(inputs)))
+    }
+    fn name(&self) -> String {
+        "index_concat".to_owned()
+    }
+    fn facts(&self) -> Facts {
+        facts().with_problem((self.inputs == 0).then_some("no inputs"))
+    }
+}
+
+struct Row {
+    inputs: Vec<Indices>,
+    /// Where each ends.
+    ends: Vec<u64>,
+}
+
+impl Row {
+    fn of(inputs: Vec<Indices>) -> Indices {
+        let mut end = 0u64;
+        let ends = inputs.iter().map(|input| {
+            end = end.saturating_add(input.len());
+            end
+        });
+        let ends = ends.collect();
+        Arc::new(Row { inputs, ends })
+    }
+}
+
+impl Course for Row {
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+    fn at(&self, position: u64) -> Place {
+        assert!(position < self.len(), "position {position} of {}", self.len());
+        let input = self.ends.partition_point(|&end| end <= position);
+        let begin = input.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let Place { index, origin } = self.inputs[input].at(position - begin);
+        Place { index: Index::In(input, Box::new(index)), origin }
+    }
+    fn again(&self, round: u64) -> Indices {
+        Row::of(self.inputs.iter().map(|input| input.again(round)).collect())
+    }
+    fn dropped(&self) -> u64 {
+        self.inputs.iter().map(|input| input.dropped()).sum()
+    }
+}

@@ -1,0 +1,88 @@
+//! An order becomes a stream of indices.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::task::{self, Poll, ready};
+
+use super::{Index, Indices, facts};
+use crate::chunk::Payload;
+use crate::items::{Chunks, Demand};
+use crate::{Arity, Chunk, Context, Facts, Items, Pipe};
+
+/// An order becomes a stream of what its indices are to be read by.
+pub(in crate::index) struct Flatten<K>(pub fn(Index) -> K);
+
+/// The number of a sample of one data set.
+pub(in crate::index) fn single(index: Index) -> u64 {
+    match index {
+        Index::One(index) => index,
+        _ => unreachable!("asked for over one data set only"),
+    }
+}
+
+impl<K: Send + 'static> Pipe<Indices> for Flatten<K> {
+    type Out = K;
+
+    fn apply(&self, input: Items<Indices>, _: &Context) -> Items<K> {
+        Items::from_chunks(Open { input, order: None, at: 0, key: self.0, panicked: None })
+    }
+    fn name(&self) -> String {
+        "indices".to_owned()
+    }
+    fn arity(&self) -> Arity {
+        Arity::Any
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input)
+    }
+    fn facts(&self) -> Facts {
+        Facts { many_readers: false, ..facts() }
+    }
+}
+
+struct Open<K> {
+    input: Items<Indices>,
+    order: Option<Indices>,
+    at: u64,
+    key: fn(Index) -> K,
+    panicked: Option<Payload>,
+}
+
+impl<K: Send + 'static> Chunks<K> for Open<K> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<K>>> {
+        if let Some(payload) = self.panicked.take() {
+            resume_unwind(payload);
+        }
+        loop {
+            if let Some(order) = &self.order {
+                let end = order.len().min(self.at.saturating_add(demand.max as u64));
+                let wanted = (end - self.at) as usize;
+                let (mut keys, mut origins) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
+                // What came before a panic, of a sampler, is given first.
+                let taken = catch_unwind(AssertUnwindSafe(|| {
+                    for position in self.at..end {
+                        let place = order.at(position);
+                        keys.push((self.key)(place.index));
+                        origins.push(place.origin);
+                    }
+                }));
+                match taken {
+                    Err(payload) if keys.is_empty() => resume_unwind(payload),
+                    taken => self.panicked = taken.err(),
+                }
+                self.at += keys.len() as u64;
+                if !keys.is_empty() {
+                    return Poll::Ready(Some(Chunk::from_columns(keys, origins)));
+                }
+                (self.order, self.at) = (None, 0);
+            }
+            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, Demand { max: 1, ..demand })) else {
+                return Poll::Ready(None);
+            };
+            match chunk.split_to(1).into_iter().next() {
+                Some(Ok(order)) => self.order = Some(order.into_inner()),
+                Some(Err(error)) => return Poll::Ready(Some(Chunk::fail(error))),
+                None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The order above, several times.
+
+use std::sync::{Arc, OnceLock};
+
+use super::{Course, Indices, Place, each, facts};
+use crate::rng::mix;
+use crate::{Context, Facts, Items, Pipe};
+
+/// The order above, several times.
+pub(super) struct Repeat {
+    pub rounds: u64,
+}
+
+impl Pipe<Indices> for Repeat {
+    type Out = Indices;
+
+    fn apply(&self, input: Items<Indices>, cx: &Context) -> Items<Indices> {
+        let (rounds, context) = (self.rounds, cx.clone());
+        each(input, cx, move |first| {
+            // The first round's are counted where they were left out.
+            context.count_dropped(first.dropped().saturating_mul(rounds.saturating_sub(1)));
+            Ok(Rounds::start(rounds, first, context.round()))
+        })
+    }
+    fn name(&self) -> String {
+        "index_repeat".to_owned()
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        input.checked_mul(self.rounds)
+    }
+    fn facts(&self) -> Facts {
+        let problem = (self.rounds == 0).then_some("a repeat of zero rounds");
+        facts().with_settings(self.rounds).with_problem(problem)
+    }
+}
+
+struct Rounds {
+    rounds: u64,
+    /// The order above, as it came.
+    above: Indices,
+    /// The round of a repeat around this one.
+    outer: u64,
+    first: Indices,
+    later: Box<[OnceLock<Indices>]>,
+}
+
+/// So many rounds are kept; others are started anew for each position, which is cheap for all but a few samplers.
+const KEPT: u64 = 64;
+
+impl Rounds {
+    fn start(rounds: u64, above: Indices, outer: u64) -> Indices {
+        let first = if outer == 0 { above.clone() } else { above.again(mix(outer)) };
+        let later = (1..rounds.min(KEPT)).map(|_| OnceLock::new()).collect();
+        Arc::new(Rounds { rounds, above, outer, first, later })
+    }
+
+    /// Rounds within rounds are numbered as those of [`Graph::repeat`](crate::Graph::repeat).
+    fn later(&self, round: u64) -> Indices {
+        self.above.again(if self.outer == 0 { round } else { mix(self.outer).wrapping_add(round) })
+    }
+}
+
+impl Course for Rounds {
+    fn len(&self) -> u64 {
+        self.first.len().saturating_mul(self.rounds)
+    }
+    fn at(&self, position: u64) -> Place {
+        assert!(position < self.len(), "position {position} of {}", self.len());
+        let (round, position) = (position / self.first.len(), position % self.first.len());
+        match round.checked_sub(1) {
+            None => self.first.at(position),
+            Some(later) => match self.later.get(later as usize) {
+                Some(kept) => kept.get_or_init(|| self.later(round)).at(position),
+                None => self.later(round).at(position),
+            },
+        }
+    }
+    fn again(&self, round: u64) -> Indices {
+        Rounds::start(self.rounds, self.above.clone(), round)
+    }
+    fn dropped(&self) -> u64 {
+        self.first.dropped().saturating_mul(self.rounds)
+    }
+}

@@ -1,0 +1,132 @@
+//! What was done to an order, as a tree that becomes a graph.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::Indices;
+use super::batch::Batch;
+use super::concat::Concat;
+use super::mix::{Mix, Rule};
+use super::repeat::Repeat;
+use super::sampled::Sampled;
+use super::samples::Samples;
+use super::shard::{Shard, share};
+use super::zip::Zip;
+use crate::index::Sampler;
+use crate::{Graph, Rank, Uneven};
+
+/// What was done to an order last, and what it was done to.
+#[derive(Clone)]
+pub(in crate::index) struct Step {
+    kind: Kind,
+    name: Option<String>,
+    inputs: Vec<Arc<Step>>,
+}
+
+#[derive(Clone)]
+pub(in crate::index) enum Kind {
+    Samples(u64),
+    Sampled(Arc<dyn Sampler>),
+    Shard,
+    Repeat(u64),
+    Batch { size: usize, drop_last: bool },
+    Zip,
+    Concat,
+    Mix(Vec<f64>, Rule),
+}
+
+/// The nodes made so far, by the step that they were made of.
+type Made = HashMap<*const Step, Graph<Indices>>;
+
+impl Step {
+    pub(in crate::index) fn new(kind: Kind, inputs: Vec<Arc<Step>>) -> Arc<Step> {
+        Arc::new(Step { kind, name: None, inputs })
+    }
+
+    pub(in crate::index) fn named(&self, name: String) -> Arc<Step> {
+        Arc::new(Step { name: Some(name), ..self.clone() })
+    }
+
+    /// How many positions a rank sees.
+    pub(in crate::index) fn len(&self, rank: Rank, uneven: Uneven) -> u64 {
+        let lens: Vec<u64> = self.inputs.iter().map(|input| input.len(rank, uneven)).collect();
+        match &self.kind {
+            Kind::Samples(len) => *len,
+            Kind::Sampled(sampler) => sampler.len(lens[0]),
+            Kind::Shard => share(lens[0], rank, uneven),
+            Kind::Repeat(rounds) => lens[0].saturating_mul(*rounds),
+            &Kind::Batch { size, drop_last } => Batch { size, drop_last }.len(lens[0]),
+            Kind::Zip => lens.into_iter().min().unwrap_or(0),
+            Kind::Concat => lens.into_iter().fold(0, u64::saturating_add),
+            Kind::Mix(weights, rule) => Mix { weights: weights.clone(), rule: *rule }.len(&lens),
+        }
+    }
+
+    /// How many positions there are, if that does not depend on the rank.
+    fn known_len(&self) -> Option<u64> {
+        (!self.shards()).then(|| self.len(Rank::default(), Uneven::Allow))
+    }
+
+    fn shards(&self) -> bool {
+        matches!(self.kind, Kind::Shard) || self.inputs.iter().any(|input| input.shards())
+    }
+
+    /// The graph that decides on the order.
+    pub(in crate::index) fn graph(self: &Arc<Step>) -> Graph<Indices> {
+        self.made(&mut Made::new())
+    }
+
+    fn made(self: &Arc<Step>, made: &mut Made) -> Graph<Indices> {
+        if let Some(graph) = made.get(&Arc::as_ptr(self)) {
+            return graph.clone();
+        }
+        let mut inputs = match self.kind {
+            Kind::Concat | Kind::Mix(..) => self.apart(made),
+            _ => self.inputs.iter().map(|input| input.made(made)).collect(),
+        };
+        let mut input = || inputs.pop().expect("a step has its inputs");
+        let graph = match &self.kind {
+            Kind::Samples(len) => Graph::source(Samples { len: *len }),
+            Kind::Sampled(sampler) => {
+                let problem = self.inputs[0].known_len().and_then(|len| sampler.problem(len));
+                input().pipe(Sampled { sampler: sampler.clone(), problem })
+            }
+            Kind::Shard => input().pipe(Shard),
+            Kind::Repeat(rounds) => input().pipe(Repeat { rounds: *rounds }),
+            &Kind::Batch { size, drop_last } => input().pipe(Batch { size, drop_last }),
+            Kind::Zip => Graph::join(inputs, Zip),
+            Kind::Concat => {
+                let concat = Concat { inputs: inputs.len() };
+                Graph::join(inputs, concat)
+            }
+            Kind::Mix(weights, rule) => Graph::join(inputs, Mix { weights: weights.clone(), rule: *rule }),
+        };
+        let graph = match &self.name {
+            Some(name) => graph.named(name),
+            None => graph,
+        };
+        made.insert(Arc::as_ptr(self), graph.clone());
+        graph
+    }
+
+    /// The inputs, where each that has samples in common with one before is made anew: its samples are others, with
+    /// origins and an order of their own.
+    fn apart(&self, made: &mut Made) -> Vec<Graph<Indices>> {
+        let mut seen = HashSet::new();
+        let inputs = self.inputs.iter().map(|input| {
+            let mut sources = HashSet::new();
+            input.sources(&mut sources);
+            let shared = !sources.is_disjoint(&seen);
+            seen.extend(sources);
+            if shared { input.graph() } else { input.made(made) }
+        });
+        inputs.collect()
+    }
+
+    fn sources(self: &Arc<Step>, found: &mut HashSet<*const Step>) {
+        if self.inputs.is_empty() {
+            found.insert(Arc::as_ptr(self));
+        }
+        self.inputs.iter().for_each(|input| input.sources(found));
+    }
+}

@@ -1,0 +1,43 @@
+//! What stands at the same position of several orders.
+
+use std::sync::Arc;
+
+use super::{Course, Index, Indices, Place, facts, join};
+use crate::{Context, Facts, Items, Join};
+
+/// What stands at the same position of several orders; ends with the shortest.
+pub(super) struct Zip;
+
+impl Join<Vec<Indices>> for Zip {
+    type Out = Indices;
+
+    fn join(&self, inputs: Vec<Items<Indices>>, cx: &Context) -> Items<Indices> {
+        join(inputs, cx, |inputs| Ok(Arc::new(Zipped(inputs))))
+    }
+    fn name(&self) -> String {
+        "index_zip".to_owned()
+    }
+    fn facts(&self) -> Facts {
+        facts()
+    }
+}
+
+struct Zipped(Vec<Indices>);
+
+impl Course for Zipped {
+    fn len(&self) -> u64 {
+        self.0.iter().map(|input| input.len()).min().unwrap_or(0)
+    }
+    fn at(&self, position: u64) -> Place {
+        let mut places = self.0.iter().map(|input| input.at(position)).peekable();
+        // The first part's origin: it belongs to a sample, where the position depends on ranks and order.
+        let origin = places.peek().expect("a zip has inputs").origin.clone();
+        Place { index: Index::Many(places.map(|place| place.index).collect()), origin }
+    }
+    fn again(&self, round: u64) -> Indices {
+        Arc::new(Zipped(self.0.iter().map(|input| input.again(round)).collect()))
+    }
+    fn dropped(&self) -> u64 {
+        self.0.iter().map(|input| input.dropped()).sum()
+    }
+}
