@@ -320,7 +320,22 @@ impl Spec {
             use Step::*;
             matches!(step, Random | TryRandom(_) | Shuffle(_) | Sample(_) | SampleWith(_))
         };
-        self.any(&|step| matches!(step, Step::Cache(_))) && self.any(&random)
+        self.any(&|step| matches!(step, Step::Cache(_))) && (self.any(&random) || self.starts_at_random())
+    }
+
+    /// Whether the order of data by index is another in each epoch, here or in a graph that is an input.
+    fn starts_at_random(&self) -> bool {
+        let drawn = |choice: &Choice| !matches!(choice, Choice::Sequential | Choice::Subset(_));
+        let random = match &self.start {
+            Start::Indexed(steps) => steps.iter().any(|step| match step {
+                IndexStep::Shuffle | IndexStep::Zip => true,
+                IndexStep::Sampled(choice) => drawn(choice),
+                _ => false,
+            }),
+            Start::Keys(choice, _) => drawn(choice),
+            _ => false,
+        };
+        random || self.steps.iter().flat_map(Step::inputs).any(Spec::starts_at_random)
     }
 }
 

@@ -282,6 +282,11 @@ impl Explain<'_> {
                             "  [segment {letter}: CPU, {} workers, up to {} morsels in flight, {} order]",
                             segment.workers, segment.in_flight, segment.order
                         )?,
+                        Work::Io if segment.start == segment.in_flight => write!(
+                            f,
+                            "  [segment {letter}: I/O, up to {} in flight, {} order]",
+                            segment.in_flight, segment.order
+                        )?,
                         Work::Io => write!(
                             f,
                             "  [segment {letter}: I/O, {} in flight and up to {} as it pays, {} order]",
