@@ -9,7 +9,7 @@ use datapipes::{Error, ErrorKind, Result};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use super::{Body, Get, Meta, Object, Store};
+use super::{Get, Meta, Object, Store};
 
 /// Objects in memory. Clones share them.
 ///
@@ -71,16 +71,7 @@ impl Store for Memory {
         if get.version.is_some() && get.version != meta.version {
             return Err(Error::new(ErrorKind::Changed, url));
         }
-        let size = data.len() as u64;
-        let range = get.range.map_or(0..size, |range| range.start..range.end.min(size));
-        if range.start > range.end {
-            return Err(Error::new(
-                ErrorKind::Protocol,
-                format!("{url}: it has {size} bytes, none at {}", range.start),
-            ));
-        }
-        let body = Body::once(data.slice(range.start as usize..range.end as usize));
-        Ok(Object { meta, range, body, url })
+        Object::whole(url, meta, data.clone()).part(get.range)
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {

@@ -70,6 +70,26 @@ impl Object {
         Object { meta, range, body: Body::once(data), url }
     }
 
+    /// A part of an object that is whole and in memory, as [`Get::range`] asks for it.
+    ///
+    /// # Errors
+    /// `Protocol` for a range that begins behind the end, or ends before it begins.
+    ///
+    /// # Panics
+    /// If the body is not all there: it is for stores that have it ([`Object::whole`]).
+    pub fn part(self, range: Option<Range<u64>>) -> Result<Self> {
+        let Some(range) = range else { return Ok(self) };
+        let Inner::Once(data) = &self.body.0 else { panic!("a body that is still to come has no parts") };
+        let size = data.len() as u64;
+        let range = range.start..range.end.min(size);
+        if range.start > range.end {
+            let what = format!("{}: it has {size} bytes, none at {}", self.url, range.start);
+            return Err(Error::new(ErrorKind::Protocol, what));
+        }
+        let body = Body::once(data.slice(range.start as usize..range.end as usize));
+        Ok(Object { body, range, ..self })
+    }
+
     /// How many bytes the body has, where that was announced.
     pub fn len(&self) -> Option<u64> {
         (self.range.end != u64::MAX).then(|| self.range.end.saturating_sub(self.range.start))
