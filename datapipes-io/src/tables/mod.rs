@@ -3,6 +3,12 @@
 //! The layout is that of Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading for Deep Learning*
 //! (2024): data and metadata in two tables, written together; label and data in one query.
 
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
+mod retry;
+
+pub use retry::{Backoff, RetryTable};
+
 use std::fmt;
 
 use async_trait::async_trait;
