@@ -14,6 +14,7 @@
 //!
 //! - [`stores`]: the local file system.
 //! - [`formats`]: tar archives, gzip, and WebDataset's samples.
+//! - [`tables`]: data sets in a database; in Cassandra and ScyllaDB with the feature `cassandra`.
 //!
 //! Payloads are [`bytes::Bytes`], and stay where they were read: the members of an archive, and the fields of a
 //! sample, are slices of the archive's buffer. A small slice therefore keeps its whole archive in memory; copy it

@@ -71,6 +71,7 @@ pub use items::{Chunks, Demand, Emitter, Items};
 pub use loader::{Blocking, DataLoader, Epoch, OnError};
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use rng::Rng;
+pub use run::blocking;
 pub use settings::Order;
 pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
 

@@ -5,15 +5,19 @@
 
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
+mod filter;
 mod retry;
 
+pub use filter::{Column, Compare, Filter, col};
 pub use retry::{Backoff, RetryTable};
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::Result;
+use datapipes::{Error, ErrorKind, Result};
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use uuid::Uuid;
 
@@ -47,7 +51,7 @@ pub enum Value {
     Null,
     /// A whole number.
     Int(i64),
-    /// A number.
+    /// A number, not NaN: databases differ in what that is.
     Float(f64),
     /// Words.
     Text(String),
@@ -73,6 +77,149 @@ pub enum ColumnType {
 pub struct Schema {
     /// Name and type of each column. A name is a letter followed by letters, digits and `_`.
     pub columns: Vec<(String, ColumnType)>,
+}
+
+impl Schema {
+    /// With these columns.
+    pub fn new<N: Into<String>>(columns: impl IntoIterator<Item = (N, ColumnType)>) -> Self {
+        Schema { columns: columns.into_iter().map(|(name, kind)| (name.into(), kind)).collect() }
+    }
+
+    /// Whether every name may stand in a database.
+    ///
+    /// # Errors
+    /// `Config` for a name that is no letter followed by letters, digits and `_`; that is `key`, `label` or `data`; that
+    /// is there twice. Large and small letters are the same here, as they are in databases.
+    pub fn check(&self) -> Result<()> {
+        let mut seen = std::collections::BTreeSet::new();
+        for (name, _) in &self.columns {
+            let small = name.to_ascii_lowercase();
+            let wrong = if !is_name(name) {
+                "is no letter followed by letters, digits and _"
+            } else if matches!(&*small, "key" | "label" | "data") {
+                "is there besides"
+            } else if !seen.insert(small) {
+                "is there twice"
+            } else {
+                continue;
+            };
+            return Err(Error::new(ErrorKind::Config, format!("the column {name:?} {wrong}")));
+        }
+        Ok(())
+    }
+
+    /// Whether values are of these columns, in order.
+    ///
+    /// # Errors
+    /// `Shape` where they are not as many, of another type, or not a number.
+    pub fn accept(&self, values: &[Value]) -> Result<()> {
+        let shape = |what| Err(Error::new(ErrorKind::Shape, what));
+        if values.len() != self.columns.len() {
+            return shape(format!("{} values for {} columns", values.len(), self.columns.len()));
+        }
+        for ((name, kind), value) in self.columns.iter().zip(values) {
+            match (value, kind) {
+                (Value::Float(number), _) if number.is_nan() => {
+                    return shape(format!("column {name:?}: NaN is no value of a column"));
+                }
+                (Value::Null, _)
+                | (Value::Int(_), ColumnType::Int)
+                | (Value::Float(_), ColumnType::Float)
+                | (Value::Text(_), ColumnType::Text)
+                | (Value::Bool(_), ColumnType::Bool) => {}
+                _ => return shape(format!("column {name:?} is of {kind}, and {value} is not")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The places of some columns, by name.
+    ///
+    /// # Errors
+    /// `NotFound` for a column that is not there, with those that are.
+    pub fn places(&self, columns: &[&str]) -> Result<Vec<usize>> {
+        let place = |wanted: &str| {
+            self.columns.iter().position(|(name, _)| name == wanted).ok_or_else(|| {
+                let names: Vec<_> = self.columns.iter().map(|(name, _)| format!("{name:?}")).collect();
+                let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                Error::new(ErrorKind::NotFound, format!("no column {wanted:?}; there are: {there}"))
+            })
+        };
+        columns.iter().map(|wanted| place(wanted)).collect()
+    }
+}
+
+/// Whether something may be the name of a table or column: a letter followed by letters, digits and `_`, of ASCII.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && name.len() <= 48
+}
+
+impl fmt::Display for ColumnType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ColumnType::Int => "whole numbers",
+            ColumnType::Float => "numbers",
+            ColumnType::Text => "text",
+            ColumnType::Bool => "true and false",
+        })
+    }
+}
+
+/// As it stands in a filter: text in quotes, and a number of floating point is told from a whole one.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Null => f.write_str("null"),
+            Value::Int(value) => write!(f, "{value}"),
+            Value::Float(value) => write!(f, "{value:?}"),
+            Value::Text(value) => write!(f, "\"{}\"", value.replace('"', "\"\"")),
+            Value::Bool(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Value::Int(value)
+    }
+}
+
+impl From<i32> for Value {
+    fn from(value: i32) -> Self {
+        Value::Int(value.into())
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Value::Float(value)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Value::Bool(value)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Value::Text(value.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Value::Text(value)
+    }
+}
+
+impl<V: Into<Value>> From<Option<V>> for Value {
+    fn from(value: Option<V>) -> Self {
+        value.map_or(Value::Null, Into::into)
+    }
 }
 
 /// The metadata of a sample: its values are in the order of the columns asked for.
@@ -125,6 +272,57 @@ pub trait Table: fmt::Debug + Send + Sync + 'static {
     /// Writes samples, data and metadata together or not at all each. Writing a sample again puts it in place of itself.
     ///
     /// # Errors
-    /// `Shape` where values do not fit the schema.
+    /// `Shape` where values do not fit the schema ([`Schema::accept`]); then nothing is written.
     async fn put(&self, rows: Vec<NewRow>) -> Result<()>;
+
+    /// Whether there is a row of each of some keys, in their order. By default the rows are read for it; worth its own
+    /// code everywhere.
+    async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
+        let known = |row: Result<Row>| match row {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        };
+        self.get_many(keys).await.into_iter().map(known).collect()
+    }
+
+    /// As [`scan`](Table::scan), of the rows that a filter lets through. By default all are scanned and filtered here;
+    /// worth its own code where the database can filter.
+    fn find(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>> {
+        filter::scan_and_filter(self, columns, filter)
+    }
+}
+
+/// What is shared is a table too.
+#[async_trait]
+impl<T: Table + ?Sized> Table for Arc<T> {
+    fn url(&self) -> &str {
+        (**self).url()
+    }
+    fn schema(&self) -> &Schema {
+        (**self).schema()
+    }
+    async fn get(&self, key: Uuid) -> Result<Row> {
+        (**self).get(key).await
+    }
+    async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>> {
+        (**self).get_many(keys).await
+    }
+    fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>> {
+        (**self).scan(columns)
+    }
+    async fn put(&self, rows: Vec<NewRow>) -> Result<()> {
+        (**self).put(rows).await
+    }
+    async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
+        (**self).contains(keys).await
+    }
+    fn find(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>> {
+        (**self).find(columns, filter)
+    }
+}
+
+/// A stream of one error.
+pub(crate) fn failing(error: Error) -> BoxStream<'static, Result<Metadata>> {
+    futures::stream::iter([Err(error)]).boxed()
 }

@@ -10,12 +10,12 @@ use futures::stream::{self, BoxStream};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Metadata, NewRow, Row, Schema, Table};
+use super::{Filter, Metadata, NewRow, Row, Schema, Table, failing};
 
 /// How often something is tried, and how long is waited between: longer each time, by chance, so that many who failed
 /// together do not come back together.
 ///
-/// A pause is drawn between `first` and three times the pause before, up to `longest` ("decorrelated jitter": Brooker,
+/// A pause is drawn between `first` and three times the pause before, up to `most` ("decorrelated jitter": Brooker,
 /// *Exponential Backoff and Jitter*, 2015). Only [passing](Error::passing) errors are tried again; one that says
 /// how long to [pause](Error::pause) is obeyed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Backoff {
     /// The first pause, and the shortest.
     pub first: Duration,
     /// The longest pause.
-    pub longest: Duration,
+    pub most: Duration,
     /// How many attempts in all; at least one.
     pub tries: u32,
     /// No attempt begins later than so long after the first.
@@ -35,7 +35,7 @@ impl Default for Backoff {
     fn default() -> Self {
         Backoff {
             first: Duration::from_millis(100),
-            longest: Duration::from_secs(15),
+            most: Duration::from_secs(15),
             tries: 10,
             deadline: Duration::from_secs(180),
         }
@@ -90,7 +90,7 @@ impl Pauses {
         // The keys of a new hash are random numbers of the system.
         let part = self.chance.hash_one(self.tried) as f64 / u64::MAX as f64;
         let most = self.last.saturating_mul(3).max(self.policy.first);
-        self.last = (self.policy.first + (most - self.policy.first).mul_f64(part)).min(self.policy.longest);
+        self.last = (self.policy.first + (most - self.policy.first).mul_f64(part)).min(self.policy.most);
         let pause = self.last.max(error.pause().unwrap_or_default());
         (self.begun.elapsed() + pause <= self.policy.deadline).then_some(pause)
     }
@@ -106,7 +106,7 @@ impl Pauses {
 /// ```
 /// use datapipes_io::tables::{Backoff, RetryTable, Table};
 ///
-/// fn patient(table: impl Table) -> impl Table {
+/// fn patient(table: impl Table + Clone) -> impl Table {
 ///     RetryTable::new(table, Backoff { tries: 5, ..Backoff::default() })
 /// }
 /// ```
@@ -126,9 +126,35 @@ impl<T: Table + Clone> RetryTable<T> {
     pub fn into_inner(self) -> T {
         self.table
     }
+
+    /// The rows of a scan that is begun again while it fails before its first row.
+    fn begun_again(
+        &self,
+        columns: &[&str],
+        scan: impl Fn(&T, &[&str]) -> BoxStream<'static, Result<Metadata>> + Send + Sync + 'static,
+    ) -> BoxStream<'static, Result<Metadata>> {
+        let RetryTable { table, policy } = self.clone();
+        let columns: Vec<String> = columns.iter().map(|&column| column.to_owned()).collect();
+        let begin = async move {
+            let attempt = || async {
+                let mut rows = {
+                    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+                    scan(&table, &columns)
+                };
+                let first = rows.next().await.transpose()?;
+                datapipes::Ok(stream::iter(first.map(Ok)).chain(rows))
+            };
+            match policy.run(attempt).await {
+                Ok(rows) => rows.boxed(),
+                Err(error) => failing(error),
+            }
+        };
+        stream::once(begin).flatten().boxed()
+    }
 }
 
 #[async_trait]
+#[deny(clippy::missing_trait_methods, reason = "a wrapper passes on all of it")]
 impl<T: Table + Clone> Table for RetryTable<T> {
     fn url(&self) -> &str {
         self.table.url()
@@ -161,21 +187,16 @@ impl<T: Table + Clone> Table for RetryTable<T> {
     }
 
     fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>> {
-        let (table, policy) = (self.table.clone(), self.policy.clone());
-        let columns: Vec<String> = columns.iter().map(|&column| column.to_owned()).collect();
-        let begin = async move {
-            let attempt = || async {
-                let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-                let mut rows = table.scan(&columns);
-                let first = rows.next().await.transpose()?;
-                datapipes::Ok(stream::iter(first.map(Ok)).chain(rows))
-            };
-            match policy.run(attempt).await {
-                Ok(rows) => rows.boxed(),
-                Err(error) => stream::iter([Err(error)]).boxed(),
-            }
-        };
-        stream::once(begin).flatten().boxed()
+        self.begun_again(columns, |table, columns| table.scan(columns))
+    }
+
+    fn find(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>> {
+        let filter = filter.clone();
+        self.begun_again(columns, move |table, columns| table.find(columns, &filter))
+    }
+
+    async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
+        self.policy.run(|| self.table.contains(keys)).await
     }
 
     async fn put(&self, rows: Vec<NewRow>) -> Result<()> {
@@ -296,7 +317,7 @@ mod tests {
         for _ in 0..100 {
             let pause = pauses.next(&passing()).unwrap();
             assert!(
-                pause >= policy.first && pause <= policy.longest && pause <= last * 3,
+                pause >= policy.first && pause <= policy.most && pause <= last * 3,
                 "{pause:?} after {last:?}"
             );
             last = pause;

@@ -5,15 +5,18 @@
 //! - [`morsel`]: a piece of a segment's input on its way, as a task.
 //! - [`background`]: runs what is above it on a thread of its own, ahead of its consumer.
 //! - [`engine`]: wires a flow by its plan.
+//! - [`blocking`](blocking()): blocking work of stores and tables, which have no graph around them.
 
 mod background;
 mod block_on;
+mod blocking;
 mod engine;
 mod morsel;
 mod pool;
 mod segment;
 
 pub use block_on::block_on;
+pub use blocking::blocking;
 pub(crate) use engine::{Engine, EpochRun, Running};
 
 use std::future::Future;

@@ -125,7 +125,7 @@ mod tests {
 
     fn idle(buffers: &Buffers) -> (usize, usize) {
         let idle = buffers.idle.lock().unwrap();
-        assert_eq!(idle.bytes, idle.buffers.iter().map(|buffer| buffer.len()).sum());
+        assert_eq!(idle.bytes, idle.buffers.iter().map(|buffer| buffer.len()).sum::<usize>());
         (idle.buffers.len(), idle.bytes)
     }
 

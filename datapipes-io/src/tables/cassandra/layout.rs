@@ -6,7 +6,7 @@ use scylla::statement::unprepared::Statement;
 use scylla::value::CqlValue;
 
 use super::fault;
-use super::options::{CassandraOptions, Replication, is_name};
+use super::options::{CassandraOptions, Replication};
 use crate::tables::{ColumnType, Schema, Value};
 
 /// The type of a metadata column in the database.
@@ -122,7 +122,7 @@ pub(super) async fn read(session: &Session, options: &CassandraOptions) -> Resul
     let mut columns = Vec::new();
     for (suffix, wanted) in [
         ("data", &[("class", "bigint"), ("label", "blob"), ("data", "blob")][..]),
-        ("metadata", &[("class", "bigint")]),
+        ("metadata", &[("label", "bigint")]),
     ] {
         let table = format!("{}_{suffix}", options.table);
         columns = columns_of(session, options, &table).await?;
@@ -149,7 +149,7 @@ pub(super) async fn read(session: &Session, options: &CassandraOptions) -> Resul
             }
         }
     }
-    columns.retain(|column| column.name != "key" && column.name != "class");
+    columns.retain(|column| column.name != "key" && column.name != "label");
     let order = order_of(session, options).await?;
     columns.sort_by_key(|column| order.iter().position(|name| *name == column.name).unwrap_or(order.len()));
     let known = columns.into_iter().filter_map(|column| Some((column.name, Native::named(&column.cql)?)));
@@ -168,15 +168,7 @@ pub(super) async fn create(
     schema: &Schema,
     replication: &Replication,
 ) -> Result<Layout> {
-    let url = &options.url;
-    let mut columns = String::new();
-    for (at, (name, column)) in schema.columns.iter().enumerate() {
-        let again = schema.columns[..at].iter().any(|(other, _)| other == name);
-        if !is_name(name) || name == "key" || name == "class" || again {
-            return Err(Error::new(ErrorKind::Shape, format!("{url}: a column cannot be named {name:?}")));
-        }
-        columns += &format!(", \"{name}\" {}", cql_name(*column));
-    }
+    schema.check().map_err(|error| error.within(&options.url))?;
     // Who may only write to what is there may not ask for it to be made.
     match read(session, options).await {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -211,13 +203,15 @@ pub(super) async fn create(
         ),
     )
     .await?;
+    let columns = schema.columns.iter().map(|(name, kind)| format!(", \"{name}\" {}", cql_name(*kind)));
+    let columns: String = columns.collect();
     let names: Vec<_> = schema.columns.iter().map(|(name, _)| name).collect();
     let names = serde_json::to_string(&names).expect("strings can be written");
     define(
         session,
         options,
         format!(
-            "CREATE TABLE IF NOT EXISTS {} (key uuid PRIMARY KEY, class bigint{columns}) WITH comment = '{COMMENT}{names}'",
+            "CREATE TABLE IF NOT EXISTS {} (key uuid PRIMARY KEY, label bigint{columns}) WITH comment = '{COMMENT}{names}'",
             metadata(options)
         ),
     )

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
 use scylla::client::session::Session;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
@@ -25,8 +25,8 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use uuid::Uuid;
 
-use self::layout::{Layout, Native};
-use crate::tables::{Label, Metadata, NewRow, Row, Schema, Table};
+use self::layout::Layout;
+use crate::tables::{Label, Metadata, NewRow, Row, Schema, Table, Value};
 
 /// A data set in Apache Cassandra or ScyllaDB.
 ///
@@ -35,7 +35,7 @@ use crate::tables::{Label, Metadata, NewRow, Row, Schema, Table};
 ///
 /// ```cql
 /// CREATE TABLE keyspace.table_data     (key uuid PRIMARY KEY, class bigint, label blob, data blob);
-/// CREATE TABLE keyspace.table_metadata (key uuid PRIMARY KEY, class bigint, …a column for each of the schema…);
+/// CREATE TABLE keyspace.table_metadata (key uuid PRIMARY KEY, label bigint, …a column for each of the schema…);
 /// ```
 ///
 /// A sample is written to both by one logged batch. Both have the same key and keyspace, so that a node takes it as one
@@ -93,6 +93,7 @@ struct Connected {
     session: Session,
     read: PreparedStatement,
     write: OnceCell<Batch>,
+    known: OnceCell<PreparedStatement>,
 }
 
 impl Cassandra {
@@ -186,7 +187,7 @@ impl Cassandra {
         format!("{}: {key}", self.0.options.url)
     }
 
-    async fn read(&self, key: Uuid) -> Result<Row> {
+    async fn read(self, key: Uuid) -> Result<Row> {
         let connected = self.connected().await?;
         let permit = self.permit().await;
         let answer = connected.session.execute_unpaged(&connected.read, (key,)).await;
@@ -222,7 +223,7 @@ impl Cassandra {
         metadata.push(Some(scylla::value::CqlValue::Uuid(row.key)));
         metadata.push(class.map(scylla::value::CqlValue::BigInt));
         for (native, value) in self.0.layout.natives.iter().zip(&values) {
-            metadata.push(native.cql(value).ok_or_else(|| self.unfit(row.key))?);
+            metadata.push(native.cql(value).ok_or_else(|| self.unfit(row.key, value))?);
         }
         let batch = connected.write.get_or_try_init(|| connected.writing(&self.0)).await?;
         let permit = self.permit().await;
@@ -231,9 +232,31 @@ impl Cassandra {
         done.map(drop).map_err(|error| fault::execution(&error).error(self.at(row.key), &error))
     }
 
-    fn unfit(&self, key: Uuid) -> Error {
-        let what = format!("{}: the values do not fit {:?}", self.at(key), self.0.layout.schema.columns);
-        Error::new(ErrorKind::Shape, what)
+    /// A value that fits the schema, but not the column, which is narrower.
+    fn unfit(&self, key: Uuid, value: &Value) -> Error {
+        Error::new(ErrorKind::Shape, format!("{}: {value} does not fit its column", self.at(key)))
+    }
+
+    /// Asks something for each key, many at once; the answers in the order of the keys.
+    async fn each<T, F: Future<Output = T>>(&self, keys: &[Uuid], ask: impl Fn(Uuid) -> F) -> Vec<T> {
+        let requests =
+            keys.iter().copied().enumerate().map(|(at, key)| ask(key).map(move |answer| (at, answer)));
+        let requests = stream::iter(requests).buffer_unordered(self.0.options.in_flight());
+        let mut answers: Vec<_> = requests.collect().await;
+        answers.sort_unstable_by_key(|(at, _)| *at);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    async fn knows(self, key: Uuid) -> Result<bool> {
+        let connected = self.connected().await?;
+        let statement = connected.known.get_or_try_init(|| connected.knowing(&self.0.options)).await?;
+        let permit = self.permit().await;
+        let answer = connected.session.execute_unpaged(statement, (key,)).await;
+        drop(permit);
+        let answer = answer.map_err(|error| fault::execution(&error).error(self.at(key), &error))?;
+        let rows = answer.into_rows_result();
+        let odd = |error| Error::new(ErrorKind::Protocol, self.at(key)).with_source(error);
+        Ok(rows.map_err(odd)?.rows_num() > 0)
     }
 }
 
@@ -243,7 +266,16 @@ impl Connected {
         let read = session.prepare(cql).await;
         let mut read = read.map_err(|error| fault::prepare(&error).error(&options.url, &error))?;
         read.set_is_idempotent(true);
-        Ok(Connected { session, read, write: OnceCell::new() })
+        Ok(Connected { session, read, write: OnceCell::new(), known: OnceCell::new() })
+    }
+
+    /// Asks whether there is a row.
+    async fn knowing(&self, options: &CassandraOptions) -> Result<PreparedStatement> {
+        let cql = format!("SELECT key FROM {} WHERE key = ?", layout::data(options));
+        let statement = self.session.prepare(cql).await;
+        let mut statement = statement.map_err(|error| fault::prepare(&error).error(&options.url, &error))?;
+        statement.set_is_idempotent(true);
+        Ok(statement)
     }
 
     /// The batch that writes a sample; who only reads needs none.
@@ -254,7 +286,7 @@ impl Connected {
         let mut batch = Batch::new(BatchType::Logged);
         for cql in [
             format!("INSERT INTO {} (key, class, label, data) VALUES (?, ?, ?, ?)", layout::data(options)),
-            format!("INSERT INTO {} (key, class{names}) VALUES (?, ?{marks})", layout::metadata(options)),
+            format!("INSERT INTO {} (key, label{names}) VALUES (?, ?{marks})", layout::metadata(options)),
         ] {
             let statement = self.session.prepare(cql).await;
             batch.append_statement(
@@ -284,18 +316,17 @@ impl Table for Cassandra {
     }
 
     async fn get(&self, key: Uuid) -> Result<Row> {
-        self.read(key).await
+        self.clone().read(key).await
     }
 
     async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>> {
-        let requests = keys.iter().copied().enumerate().map(|(at, key)| {
-            let table = self.clone();
-            async move { (at, table.read(key).await) }
-        });
-        let mut rows: Vec<_> =
-            stream::iter(requests).buffer_unordered(self.0.options.in_flight()).collect().await;
-        rows.sort_unstable_by_key(|(at, _)| *at);
-        rows.into_iter().map(|(_, row)| row).collect()
+        let table = self.clone();
+        self.each(keys, move |key| table.clone().read(key)).await
+    }
+
+    async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
+        let table = self.clone();
+        self.each(keys, move |key| table.clone().knows(key)).await.into_iter().collect()
     }
 
     /// In the order of the tokens, hashes of the keys. A page that fails in passing is read again some times.
@@ -305,13 +336,14 @@ impl Table for Cassandra {
 
     /// Each sample is written as a whole or not at all; after an error, those before and behind it may be written.
     async fn put(&self, rows: Vec<NewRow>) -> Result<()> {
-        let natives = &self.0.layout.natives;
-        let fits = |(native, value): (&Native, _)| native.cql(value).is_some();
-        if let Some(wrong) = rows
-            .iter()
-            .find(|row| row.values.len() != natives.len() || !natives.iter().zip(&row.values).all(fits))
-        {
-            return Err(self.unfit(wrong.row.key));
+        let Layout { schema, natives } = &self.0.layout;
+        for row in &rows {
+            let key = row.row.key;
+            schema.accept(&row.values).map_err(|error| error.within(self.at(key)))?;
+            let narrow = natives.iter().zip(&row.values).find(|(native, value)| native.cql(value).is_none());
+            if let Some((_, value)) = narrow {
+                return Err(self.unfit(key, value));
+            }
         }
         let connected = self.connected().await?;
         let failed = AtomicBool::new(false);

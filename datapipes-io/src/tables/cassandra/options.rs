@@ -8,7 +8,7 @@ use datapipes::{Error, ErrorKind, Result};
 use percent_encoding::percent_decode_str;
 
 use super::Cassandra;
-use crate::tables::Schema;
+use crate::tables::{Schema, is_name};
 
 /// How many replicas must answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -232,7 +232,8 @@ impl CassandraOptions {
         CassandraOptions { timeout, ..self }
     }
 
-    /// How long the making of a connection may take; 5 s if not said.
+    /// How long the making of a connection may take; 5 s if not said. Connecting to a cluster is given up after this
+    /// and one [`timeout`](CassandraOptions::timeout).
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         CassandraOptions { connect_timeout: timeout, ..self }
     }
@@ -305,12 +306,6 @@ fn nodes(hosts: &str) -> Option<Vec<String>> {
     }
     nodes.reverse();
     Some(nodes)
-}
-
-/// What can stand between quotes in CQL without being escaped.
-pub(super) fn is_name(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 impl fmt::Debug for CassandraOptions {

@@ -54,7 +54,15 @@ pub(super) async fn connect(options: &CassandraOptions) -> Result<Session> {
     if options.tls {
         builder = builder.tls_context(Some(tls(options)?));
     }
-    builder.build().await.map_err(|error| fault::session(&error).error(&options.url, &error))
+    // The driver's own limit ends with the connection; a node that then says nothing it would wait for a minute.
+    let limit = options.connect_timeout.saturating_add(options.timeout);
+    match tokio::time::timeout(limit, builder.build()).await {
+        Ok(built) => built.map_err(|error| fault::session(&error).error(&options.url, &error)),
+        Err(_) => {
+            let what = format!("{}: no session in {limit:?}", options.url);
+            Err(Error::new(ErrorKind::Unavailable, what).passing())
+        }
+    }
 }
 
 pub(super) fn level(consistency: Consistency) -> Level {
