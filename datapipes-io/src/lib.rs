@@ -14,7 +14,7 @@
 //!
 //! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
 //! - [`formats`]: tar archives, gzip, and WebDataset's samples.
-//! - [`tables`]: data sets in a database, a row a sample.
+//! - [`tables`]: data sets in a database, a row a sample: SQLite, and Cassandra and ScyllaDB, by features.
 //! - [`SplitsFile`]: splits of a data set in a file.
 //!
 //! Payloads are [`bytes::Bytes`], and stay where they were read: the members of an archive, and the fields of a
@@ -27,10 +27,12 @@ pub mod tables;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+mod backoff;
 mod file;
 mod graph;
 mod splits;
 
+pub use backoff::Backoff;
 pub use file::{File, FileRef};
 pub use formats::{Gunzip, Sample, Samples, Untar};
 pub use graph::{FileGraph, FileRefGraph, StoreGraph};

@@ -3,9 +3,12 @@
 //! The layout is that of Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading for Deep Learning*
 //! (2024): data and metadata in two tables, written together; label and data in one query.
 
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
 mod filter;
 mod ingest;
 mod parse;
+mod retry;
 mod rows;
 mod select;
 #[cfg(feature = "sqlite")]
@@ -13,8 +16,10 @@ mod sqlite;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use crate::Backoff;
 pub use filter::{Column, Compare, Filter, col};
 pub use ingest::{Ingest, Written};
+pub use retry::RetryTable;
 pub use rows::{Rows, RowsByIndex, rows};
 pub use select::{Select, TableExt};
 #[cfg(feature = "sqlite")]
@@ -356,6 +361,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Table>> {
             let url = url.to_owned();
             Ok(Arc::new(datapipes::blocking(move || Sqlite::open_url(&url)).await??))
         }
+        #[cfg(feature = "cassandra")]
+        "cassandra" | "scylla" => {
+            Ok(Arc::new(RetryTable::new(cassandra::Cassandra::connect(url).await?, Backoff::default())))
+        }
         other => Err(cannot(other)),
     }
 }
@@ -372,6 +381,11 @@ pub async fn create(url: &str, schema: &Schema) -> Result<Arc<dyn Table>> {
             let (url, schema) = (url.to_owned(), schema.clone());
             Ok(Arc::new(datapipes::blocking(move || Sqlite::create_url(&url, &schema)).await??))
         }
+        #[cfg(feature = "cassandra")]
+        "cassandra" | "scylla" => Ok(Arc::new(RetryTable::new(
+            cassandra::Cassandra::create(url, schema, &cassandra::Replication::Copies(1)).await?,
+            Backoff::default(),
+        ))),
         other => Err(cannot(other)),
     }
 }

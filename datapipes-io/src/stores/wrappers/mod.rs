@@ -20,7 +20,6 @@
 //! Pauses and timeouts are those of tokio's clock: futures of these stores are polled inside a tokio runtime whose time is
 //! enabled, once something has to wait.
 
-mod backoff;
 mod bucket;
 mod controller;
 mod disk_cache;
@@ -35,7 +34,7 @@ mod retry;
 mod timeout;
 mod verify;
 
-pub use backoff::Backoff;
+pub use crate::Backoff;
 pub use disk_cache::DiskCache;
 pub use hedge::{Hedge, Tail};
 pub use limit::{InFlight, Limit};

@@ -13,9 +13,9 @@ use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
 use tracing::debug;
 
-use super::backoff::{Backoff, random};
 use super::bucket::Bucket;
 use super::pieces::Pieces;
+use crate::backoff::{Backoff, random};
 use crate::stores::{Body, Get, Meta, Object, Store};
 
 /// Tries again what may pass, and goes on where a body was cut; see [`StoreExt::retry`](super::StoreExt::retry).

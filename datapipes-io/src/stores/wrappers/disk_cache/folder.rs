@@ -358,7 +358,7 @@ impl Folder {
 
     fn temp(&self) -> PathBuf {
         let number = self.temps.fetch_add(1, Ordering::Relaxed);
-        let random = super::super::backoff::random().to_bits();
+        let random = crate::backoff::random().to_bits();
         self.path.join(format!("t-{}-{random:016x}-{number}", std::process::id()))
     }
 }

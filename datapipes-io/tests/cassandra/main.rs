@@ -1,0 +1,5 @@
+//! Tables in a real Cassandra, which `DATAPIPES_TEST_CASSANDRA` names; without it each test says that it was skipped.
+
+mod faults;
+mod rows;
+mod support;
