@@ -131,6 +131,7 @@ pub fn soon() -> Backoff {
         most: Duration::from_millis(200),
         tries: 200,
         deadline: Duration::from_secs(60),
+        ..Backoff::default()
     }
 }
 
