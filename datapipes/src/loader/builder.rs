@@ -59,7 +59,7 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// How many pieces of an I/O segment are in flight at once, at most; by default 2048. The executor starts with what
-    /// the first output needs (the items of a batch, up to 512), or with 64 if a number is given here, and asks for
+    /// the first output needs (the items of a batch, up to 512), or with up to 256 if a number is given here, and asks for
     /// five where four arrived for as long as that brings more through; so a large number costs nothing. What one
     /// epoch has found the next begins with. The bytes that results hold are limited besides; see
     /// [`memory`](Builder::memory). In strict order, where an early piece is slow, up to four times as many are held

@@ -65,7 +65,7 @@ const IO_IN_FLIGHT: usize = 2048;
 /// Requests in flight at the start of I/O, at most.
 const IO_START: usize = 512;
 /// Requests in flight at the start of I/O where the user gave a number, at least, if it is not smaller.
-const IO_FAIR: usize = 64;
+const IO_FAIR: usize = 256;
 /// Items kept ready for the consumer, where nothing else is said.
 const PREFETCH: usize = 4;
 /// Bytes that may wait on all edges together, where no budget is given.

@@ -394,8 +394,13 @@ impl Segment {
                     // all that is needed long before it is through.
                     let wanted = match (self.settings.arity, self.settings.work) {
                         (Arity::Any, _) => 1,
-                        // A link must not run dry meanwhile.
-                        (_, Work::Io) => (demand.max / self.morsel()).min(self.flight.len() / 8),
+                        // By Little's law so many come within the time of a morsel. To wait for more might be to
+                        // wait for the next round trip.
+                        (_, Work::Io) => {
+                            let each = (self.cost_ns * self.morsel() as f64).max(1.0);
+                            let soon = (MORSEL_NS as f64 * self.flight.len() as f64 / each) as usize;
+                            (demand.max / self.morsel()).min(soon).min(self.flight.len() / 8)
+                        }
                         (_, Work::Cpu) => (demand.max / self.morsel()).min(self.flight.len() / 2),
                     };
                     if self.line.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
