@@ -18,6 +18,8 @@
 const ALWAYS: usize = 32;
 /// So many times the best duration of a piece say that there is a queue.
 const CROWDED: f64 = 1.5;
+/// So many times the best duration of a piece say that this piece was slow by itself: a slow connection is no queue.
+const OUTLIER: f64 = 3.0;
 /// Rounds without growth before a larger window is tried.
 const HOLD: u32 = 16;
 /// Longest pause between two trials, in rounds.
@@ -122,7 +124,7 @@ impl Rule {
     fn learn(&mut self, size: &mut usize, took: f64, now: u64) {
         let begun = *self.round.begun.get_or_insert(now);
         self.round.pieces += 1;
-        self.round.took += took;
+        self.round.took += took.min(OUTLIER * self.best);
         if self.round.pieces < (*size).max(4) {
             return;
         }
@@ -254,6 +256,25 @@ mod tests {
         let mut window = Window::following(8, 2048);
         (0..10_000).for_each(|n| window.through(1e6, n * MS, false));
         assert_eq!(window.size(), 8);
+    }
+
+    #[test]
+    fn slow_connections_are_no_crowd() {
+        // Each fourth is ten times slower, and each tenth had to connect first.
+        let mut window = Window::following(32, 1024);
+        let mut flying = BinaryHeap::new();
+        let (mut seed, mut now) = (1u64, 0);
+        for _ in 0..20_000 {
+            while flying.len() < window.size() {
+                seed = crate::rng::mix(seed);
+                let times = if seed % 4 == 0 { 10 } else { 1 } + u64::from(seed % 10 == 1);
+                flying.push(std::cmp::Reverse((now + times * 150 * MS, now)));
+            }
+            let std::cmp::Reverse((done, asked)) = flying.pop().expect("something is in flight");
+            now = done;
+            window.through((done - asked) as f64, now, true);
+        }
+        assert!(window.size() > 900, "{}", window.size());
     }
 
     #[test]
