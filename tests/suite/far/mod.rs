@@ -6,6 +6,8 @@
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod bad_http;
 mod conformance;
+#[cfg(all(feature = "http", unix))]
+mod nginx;
 #[cfg(feature = "cloud")]
 mod s3;
 

@@ -53,7 +53,7 @@ use fault::Secrets;
 /// # Errors
 /// | what | kind | passing |
 /// |---|---|---|
-/// | 404, 410 | `NotFound` | no |
+/// | 404, 410; a redirect to the same name with a `/` at its end, as folders have | `NotFound` | no |
 /// | 401, 403, 407; an untrusted certificate; a redirect or key that is not allowed | `Denied` | no |
 /// | 412, another ETag than that of the version asked for | `Changed` | no |
 /// | 408, 429, 5xx; no address, no connection, no answer, or a stalled body | `Unavailable` | yes, after `Retry-After` |

@@ -82,6 +82,9 @@ impl Inner {
             Err(Error::new(ErrorKind::Denied, words))
         } else if from.scheme() == "https" && to.scheme() == "http" {
             Err(no("https does not lead to http"))
+        } else if same_origin(&to, from) && to.path().strip_suffix('/') == Some(from.path()) {
+            // What is there is the page of the folder, or none.
+            Err(Error::new(ErrorKind::NotFound, format!("{name}: a folder, not a file")))
         } else if same_origin(&to, self.address.base()) {
             Ok(to)
         } else if !is_listed(&self.follow, &to) {
