@@ -7,6 +7,8 @@
 mod bad_http;
 mod conformance;
 #[cfg(all(feature = "http", unix))]
+mod engine;
+#[cfg(all(feature = "http", unix))]
 mod nginx;
 #[cfg(feature = "cloud")]
 mod s3;

@@ -1,0 +1,53 @@
+//! Connections that are polled by whoever uses them.
+
+use std::sync::{Mutex, PoisonError};
+
+use reqwest::Client;
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
+
+/// Clients of HTTP, all alike: one that all runtimes with threads of their own share, and one for each runtime of a single
+/// thread.
+///
+/// What moves a connection is a task of the runtime that it was made in. A runtime of a single thread stands still
+/// while that thread does something else (it trains, or waits for a loader), and with it the connections that it left
+/// in a pool: another runtime that took one of them would wait for an answer that nobody reads.
+pub(super) struct Clients {
+    make: Box<dyn Fn() -> reqwest::Result<Client> + Send + Sync>,
+    /// By whose they are, the newest last; `None` is for all that have threads of their own.
+    known: Mutex<Vec<(Option<Id>, Client)>>,
+    /// The first, before it is anybody's.
+    first: Client,
+}
+
+/// Most clients that are kept. Who comes later takes the place of the oldest.
+const MOST: usize = 16;
+
+impl Clients {
+    /// # Errors
+    /// If no client can be made so.
+    pub fn new(
+        make: impl Fn() -> reqwest::Result<Client> + Send + Sync + 'static,
+    ) -> reqwest::Result<Clients> {
+        let first = make()?;
+        Ok(Clients { make: Box::new(make), known: Mutex::default(), first })
+    }
+
+    /// The client of the runtime that this is called in.
+    pub fn here(&self) -> Client {
+        let handle = Handle::try_current().ok();
+        let alone = |handle: &Handle| handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
+        let whose = handle.filter(alone).map(|handle| handle.id());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = known.iter().find(|(home, _)| *home == whose) {
+            return client.clone();
+        }
+        // What could be made once can be made again; a client that is shared is better than none.
+        let client = if known.is_empty() { None } else { (self.make)().ok() };
+        let client = client.unwrap_or_else(|| self.first.clone());
+        if known.len() == MOST {
+            known.remove(0);
+        }
+        known.push((whose, client.clone()));
+        client
+    }
+}
