@@ -62,11 +62,12 @@ async fn s3_keeps_the_contract() {
     else {
         return;
     };
-    let folder = Path::new(&folder).join("contract");
-    fill(&folder);
-    let (bucket, endpoint) = url.split_once("?endpoint=").expect("s3://bucket?endpoint=...");
-    check(Cloud::open(&format!("{bucket}/contract?endpoint={endpoint}")).unwrap()).await;
-    std::fs::remove_dir_all(folder).unwrap();
+    // A bucket of its own: listing goes through all of one, and stumbles over what others remove.
+    let bucket = Path::new(&folder).with_file_name("contract-of-stores");
+    fill(&bucket.join("data"));
+    let (_, endpoint) = url.split_once("?endpoint=").expect("s3://bucket?endpoint=...");
+    check(Cloud::open(&format!("s3://contract-of-stores/data?endpoint={endpoint}")).unwrap()).await;
+    std::fs::remove_dir_all(bucket).unwrap();
 }
 
 #[cfg(all(feature = "http", unix))]

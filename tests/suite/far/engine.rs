@@ -270,3 +270,42 @@ fn row_70_a_runtime_that_stands_still_holds_up_no_loader() {
     assert_eq!(runtime.block_on(http.read("a")).unwrap(), "content");
     assert_eq!(server.connections(), connections);
 }
+
+/// By which a child knows that it is one, and what it is to read.
+const CROWDED: &str = "DATAPIPES_TEST_CROWDED";
+
+/// With 64 descriptors, a thousand files and a thousand objects are read, many at once.
+#[test]
+fn row_77_few_descriptors_make_it_slower_and_no_worse() {
+    let server = BadHttp::start();
+    let folder = tempfile::tempdir().unwrap();
+    let lines: String = (0..1000).map(|n| format!("{n:04}\n")).collect();
+    server.on("/index.txt", [page("text/plain", &lines)]);
+    for n in 0..1000 {
+        let data = format!("content of {n:04}");
+        server.on(&format!("/{n:04}"), [object(&*data)]);
+        std::fs::write(folder.path().join(format!("{n:04}")), data).unwrap();
+    }
+    for place in [folder.path().display().to_string(), server.url()] {
+        let mut child = std::process::Command::new("sh");
+        child.args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+        child.args(["--exact", "far::engine::a_child_with_few_descriptors", "--nocapture"]);
+        let out = child.env(CROWDED, &place).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && said.contains("read them all"), "{place}: {out:#?}");
+    }
+}
+
+/// No test by itself: what the children do.
+#[test]
+fn a_child_with_few_descriptors() {
+    let Ok(place) = std::env::var(CROWDED) else { return };
+    let graph = stores::open(&place).unwrap().list_files("*").load_files().batch(500);
+    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    let files: Vec<File> = loader.epoch(0).blocking().map(Result::unwrap).flatten().collect();
+    let right = |(n, file): (usize, &File)| {
+        *file.name == *format!("{n:04}") && file.data == format!("content of {n:04}")
+    };
+    assert!(files.len() == 1000 && files.iter().enumerate().all(right));
+    println!("read them all");
+}

@@ -12,6 +12,8 @@ mod engine;
 mod nginx;
 #[cfg(feature = "cloud")]
 mod s3;
+#[cfg(all(feature = "cloud", feature = "http", unix))]
+mod secrets;
 
 /// A variable that says where a server is.
 #[cfg(any(feature = "cloud", feature = "http"))]

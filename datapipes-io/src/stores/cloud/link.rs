@@ -19,6 +19,7 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, HeaderMap};
 use reqwest::StatusCode;
+use reqwest::header::RANGE;
 
 use crate::stores::clients::Clients;
 
@@ -200,6 +201,9 @@ impl HttpService for Link {
         let seen = request.extensions().get::<Seen>().unwrap_or(&self.tokens).clone();
         let query = request.uri().query().unwrap_or_default();
         let lists = query.split('&').any(|part| part == "list-type=2" || part == "comp=list");
+        // Of what is asked for credentials nothing is known here.
+        let is_ours = request.extensions().get::<Seen>().is_some();
+        let in_part = request.headers().contains_key(RANGE);
         let again = request.body().is_empty().then(|| request.clone());
         let mut response = HttpService::call(&self.clients.here(), request).await;
         if let (Err(error), Some(again)) = (&response, again)
@@ -218,6 +222,12 @@ impl HttpService for Link {
             answer.code = read(body, ERROR).await.ok().and_then(|text| code(&text));
             seen.keep(answer);
             return Ok(HttpResponse::from_parts(parts, Bytes::new().into()));
+        }
+        let is_expected =
+            parts.status == StatusCode::OK || in_part && parts.status == StatusCode::PARTIAL_CONTENT;
+        if is_ours && !is_expected {
+            // No content, or a part of it, would be taken for the whole.
+            return Err(strange(&seen, format!("status {}, which is not asked for", parts.status.as_u16())));
         }
         if !lists {
             return Ok(HttpResponse::from_parts(parts, body));
@@ -238,16 +248,16 @@ impl HttpService for Link {
                 seen.keep(Answer { code: code(&page), ..answer(status, &parts.headers) });
                 Ok(HttpResponse::from_parts(parts, Bytes::new().into()))
             }
-            _ => {
-                let words = "the answer is no listing".to_owned();
-                seen.keep(Answer {
-                    fault: Some(Fault { what: What::Strange, words: words.clone() }),
-                    ..Answer::default()
-                });
-                Err(HttpError::new(HttpErrorKind::Decode, io::Error::new(io::ErrorKind::InvalidData, words)))
-            }
+            _ => Err(strange(&seen, "the answer is no listing".to_owned())),
         }
     }
+}
+
+/// An answer that is not what was asked for.
+fn strange(seen: &Seen, words: String) -> HttpError {
+    let fault = Fault { what: What::Strange, words: words.clone() };
+    seen.keep(Answer { fault: Some(fault), ..Answer::default() });
+    HttpError::new(HttpErrorKind::Decode, io::Error::new(io::ErrorKind::InvalidData, words))
 }
 
 fn answer(status: StatusCode, headers: &HeaderMap) -> Answer {

@@ -33,7 +33,7 @@ use fault::Secrets;
 ///
 /// As many requests as are asked for are in flight at once, over as many connections (HTTP/1.1), which are kept open
 /// for the next; nothing is buffered but what the network brings for bodies that are open. It needs tokio: its futures
-/// are polled on a runtime of tokio, as those of a graph are. Runtimes of a single thread share no connections.
+/// are polled on a runtime of tokio, as those of a graph are. Runtimes share no connections.
 ///
 /// What it takes for an answer is narrow, so that no bytes are ever wrong:
 /// - status 200 for a whole object, 206 with the very range asked for for a range; nothing else;
