@@ -77,6 +77,9 @@ mod web {
     use datapipes_io::stores::Http;
     use datapipes_io::stores::http::Listing;
 
+    /// What a folder holds: the link to it, its name, and the size if it is no folder.
+    type Entry = (&'static str, &'static str, Option<usize>);
+
     /// A server that holds the fixtures, and knows each of the ways to list them: pages below /, JSON below /json/.
     fn server() -> BadHttp {
         let server = BadHttp::start();
@@ -91,7 +94,7 @@ mod web {
         }
         server.on("/keys.txt", [page("text/plain", &lines)]);
         server.on("/keys.json", [page("application/json", &serde_json::json!(rows).to_string())]);
-        let folders: [(&str, &[(&str, &str, Option<usize>)]); 4] = [
+        let folders: [(&str, &[Entry]); 5] = [
             (
                 "",
                 &[
@@ -113,10 +116,9 @@ mod web {
                 ],
             ),
             ("train/deep/", &[("0003.bin", "0003.bin", Some(1))]),
+            ("train-2/", &[("0001.bin", "0001.bin", Some(10))]),
         ];
-        for (folder, entries) in
-            folders.into_iter().chain([("train-2/", &[("0001.bin", "0001.bin", Some(10))][..])])
-        {
+        for (folder, entries) in folders {
             let links = entries.iter().map(|(link, _, _)| format!("<a href=\"{link}\">x</a>\n"));
             let html =
                 format!("<title>Index of /</title><a href=\"../\">..</a>{}", links.collect::<String>());

@@ -139,7 +139,7 @@ fn rows_52_53_57_59_and_62_what_passes_costs_no_item_in_any_order() {
         for workers in [0, 2] {
             let server = server(false);
             let loader = DataLoader::builder(batches(&server)).workers(workers).order(order).build().unwrap();
-            let files: Vec<File> = loader.epoch(0).blocking().map(Result::unwrap).flatten().collect();
+            let files: Vec<File> = loader.epoch(0).blocking().flat_map(Result::unwrap).collect();
             check_order(order, &numbers(&files), &(0..KEYS).collect::<Vec<_>>());
             assert_eq!(server.requests_to(&format!("/{}", key(3))).len(), 3);
             // What was there already was not asked for again.
@@ -302,7 +302,7 @@ fn a_child_with_few_descriptors() {
     let Ok(place) = std::env::var(CROWDED) else { return };
     let graph = stores::open(&place).unwrap().list_files("*").load_files().batch(500);
     let loader = DataLoader::builder(graph).workers(2).build().unwrap();
-    let files: Vec<File> = loader.epoch(0).blocking().map(Result::unwrap).flatten().collect();
+    let files: Vec<File> = loader.epoch(0).blocking().flat_map(Result::unwrap).collect();
     let right = |(n, file): (usize, &File)| {
         *file.name == *format!("{n:04}") && file.data == format!("content of {n:04}")
     };

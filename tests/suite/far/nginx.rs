@@ -106,7 +106,7 @@ async fn row_66_awkward_names_are_listed_by_pages_and_json_and_read() {
         }
         // And through a graph, many at once.
         let collect = move || store.list_files("**").load_files().collect();
-        let read = tokio::task::spawn_blocking(collect).await.unwrap().unwrap();
+        let read = datapipes::blocking(collect).await.unwrap().unwrap();
         let read: BTreeMap<_, _> = read.into_iter().map(|file| (file.name.to_string(), file.data)).collect();
         let want: BTreeMap<_, _> = objects.iter().map(|(k, v)| (k.clone(), Bytes::from(v.clone()))).collect();
         assert_eq!(read, want);

@@ -94,13 +94,16 @@ pub(super) struct Settings {
     pub roots: Vec<reqwest::Certificate>,
 }
 
+/// What tells clients apart: whether plain HTTP is allowed, and whether they are for this machine's own services.
+type Kind = (bool, bool);
+
 /// Makes connections, and shares them with what is built later.
 #[derive(Clone)]
 pub(super) struct Connector(Arc<Shared>);
 
 struct Shared {
     settings: Settings,
-    clients: Mutex<Vec<((bool, bool), Arc<Clients>)>>,
+    clients: Mutex<Vec<(Kind, Arc<Clients>)>>,
     tokens: Seen,
 }
 
