@@ -231,3 +231,144 @@ fn skipped_failures_cost_their_own_items_only() {
         });
     }
 }
+
+#[cfg(all(feature = "http", unix))]
+#[path = "../datapipes-io/tests/support/bad_http.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod bad_http;
+
+/// What a loader over a web server leaves, and holds meanwhile.
+#[cfg(all(feature = "http", unix))]
+mod far {
+    use std::io::{BufRead, BufReader, BufWriter, Write};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+
+    use datapipes::Order;
+    use datapipes_io::prelude::*;
+    use datapipes_io::stores;
+    use futures::FutureExt;
+
+    use super::bad_http::*;
+    use super::*;
+
+    /// Waits until something holds.
+    fn until(what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Rows 21 and 71: with hundreds of requests in flight, some unanswered and some half-way in a body.
+    #[test]
+    fn row_21_dropping_an_epoch_ends_its_connections() {
+        const MANY: usize = 200;
+        let _alone = alone();
+        let before = Resources::now();
+        for order in [Order::Strict, Order::Bounded(8), Order::Arrival] {
+            for workers in [0, 2] {
+                // Inline no more than one step's worth are.
+                let asked = if workers == 0 { 32 } else { MANY };
+                let server = BadHttp::start();
+                let half = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nand then".to_vec();
+                for n in 0..MANY {
+                    let begun = if n % 2 == 0 { vec![] } else { vec![Step::Send(half.clone())] };
+                    let steps = begun.into_iter().chain([Step::Hold]).collect();
+                    server.on(&format!("/{n}"), [Act::Steps(steps)]);
+                }
+                let store = stores::open(&server.url()).unwrap();
+                let graph = store.files((0..MANY).map(|n| n.to_string())).load_files().batch(MANY);
+                let loader = DataLoader::builder(graph).workers(workers).order(order).build().unwrap();
+                let mut epoch = loader.epoch(0);
+                until("they are all asked for", || {
+                    assert!(epoch.next().now_or_never().is_none(), "nothing can be there yet");
+                    server.requests().len() == asked
+                });
+                let (busy, begun) = (Resources::now(), Instant::now());
+                drop(epoch);
+                assert!(begun.elapsed() < Duration::from_secs(1), "dropping took {:?}", begun.elapsed());
+                // The server still holds its ends of them.
+                let after = Resources { descriptors: busy.descriptors - asked, ..busy };
+                after.assert_back();
+                drop(loader);
+                drop(server);
+                before.assert_back();
+            }
+        }
+    }
+
+    /// A manifest of so many keys, as it is read; and how many of its bytes were sent.
+    fn long_manifest(keys: u64) -> (String, Arc<AtomicU64>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let sent = Arc::new(AtomicU64::new(0));
+        let count = sent.clone();
+        std::thread::spawn(move || {
+            // The page of the folder, which there is not, and then the manifest.
+            for socket in listener.incoming() {
+                let mut lines = BufReader::new(socket.unwrap());
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") && lines.read_line(&mut head).is_ok_and(|read| read > 0) {}
+                let mut out = BufWriter::new(lines.into_inner());
+                if !head.starts_with("GET /index.txt ") {
+                    let _ =
+                        out.write_all(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                    continue;
+                }
+                let length = keys * 18;
+                let _ =
+                    write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+                for n in 0..keys {
+                    if writeln!(out, "train/{n:07}.jpg").is_err() {
+                        return;
+                    }
+                    count.fetch_add(18, Ordering::Relaxed);
+                }
+                let _ = out.flush();
+                return;
+            }
+        });
+        (url, sent)
+    }
+
+    /// Row 66: a listing is neither waited for nor kept.
+    #[test]
+    fn row_66_a_long_listing_starts_at_once_and_memory_is_flat() {
+        const KEYS: u64 = 1_000_000;
+        let _alone = alone();
+        let (url, sent) = long_manifest(KEYS);
+        let graph = stores::open(&url).unwrap().list_files("train/*.jpg").map(|file| file.path).batch(1000);
+        let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+        let begun = Instant::now();
+        let mut epoch = loader.epoch(0).blocking();
+        let first = epoch.next().unwrap().unwrap();
+        assert!(sent.load(Ordering::Relaxed) < KEYS * 18, "all of it was sent before the first was there");
+        assert_eq!(first[0].to_str(), Some("train/0000000.jpg"));
+        let (mut next, mut before) = (first.len(), 0);
+        for batch in epoch {
+            // The first tenth fills what there is to fill. Keeping the rest would take a hundred megabytes.
+            if before == 0 && next as u64 >= KEYS / 10 {
+                std::fs::write("/proc/self/clear_refs", "5").expect("the peak can be forgotten");
+                before = peak_kb();
+            }
+            for path in batch.unwrap() {
+                assert_eq!(path.to_str().unwrap()[6..13].parse(), Ok(next));
+                next += 1;
+            }
+        }
+        assert_eq!(next as u64, KEYS);
+        let grown = peak_kb().saturating_sub(before);
+        println!("{KEYS} keys in {:?}, and {grown} kB", begun.elapsed());
+        assert!(grown < 16_000, "the peak grew by {grown} kB");
+    }
+
+    fn peak_kb() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}

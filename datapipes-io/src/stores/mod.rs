@@ -3,6 +3,8 @@
 //! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as
 //! [`wrappers`] that are stores themselves.
 
+#[cfg(any(feature = "cloud", feature = "http"))]
+mod clients;
 #[cfg(feature = "cloud")]
 pub mod cloud;
 #[cfg(feature = "http")]

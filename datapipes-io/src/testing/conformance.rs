@@ -78,9 +78,11 @@ pub async fn check_store(store: &impl Store) {
 /// do not have:
 ///
 /// - whole objects, also empty and with awkward names, by `get` and by `read`; many at once;
-/// - ranges: inside, to the end, past the end, empty; what is announced is what comes;
+/// - ranges: inside, to the end, past the end, empty, at the end, of an empty object; what is announced is what comes;
+/// - a range that begins behind the end, or ends before it begins, is `Protocol`;
 /// - `head`: key and size, and a version that `get` has, too;
 /// - a missing key is `NotFound`, named by its URL; a version that is not there is `Changed`, the right one is given;
+/// - what cannot be a key (empty, absolute, with `..` in it or `/` at its end) is a final error;
 /// - a body that is dropped half-way harms nothing.
 ///
 /// # Panics
@@ -120,7 +122,10 @@ pub async fn check_reads(store: &impl Store) {
     let (key, data) = &fixtures[1];
     let size = data.len() as u64;
     let version = store.head(key).await.expect("head").version;
+    let ends = [size..size, size..size + 5, size..u64::MAX];
     for range in [0..size, 0..1, 7..1000, 100_000..u64::MAX, size - 1..size, size - 5..size + 100, 7..7, 0..0]
+        .into_iter()
+        .chain(ends)
     {
         let get = Get::range(range.clone()).of_version(version.clone());
         let object = store.get(key, get).await.unwrap_or_else(|error| panic!("{range:?}: {error}"));
@@ -134,15 +139,46 @@ pub async fn check_reads(store: &impl Store) {
         }
         assert!(object.bytes().await.expect("body") == want, "the bytes of {range:?}");
     }
-    assert!(
-        store.get(key, Get::range(size + 1..size + 2)).await.is_err(),
-        "a range behind the end is an error"
-    );
+    for range in [0..0, 0..1, 0..u64::MAX] {
+        let object = store.get("empty", Get::range(range.clone())).await;
+        let object = object.unwrap_or_else(|error| panic!("{range:?} of nothing: {error}"));
+        assert!(object.bytes().await.expect("body").is_empty(), "{range:?} of nothing");
+    }
+    #[expect(clippy::reversed_empty_ranges, reason = "it must be refused")]
+    for (key, range) in [
+        (&**key, size + 1..size + 2),
+        (key, size + 1..u64::MAX),
+        (key, size + 1..size + 1),
+        (key, 9..7),
+        ("empty", 1..2),
+    ] {
+        let error = store.get(key, Get::range(range.clone())).await.err();
+        let error = error.unwrap_or_else(|| panic!("{range:?} of {key} is none of its ranges"));
+        assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{range:?} of {key}: {error}");
+        assert!(error.to_string().contains(&store.url_of(key)), "{error} names {}", store.url_of(key));
+    }
+    if version.is_some() {
+        for range in [0..1, 0..0, size..u64::MAX] {
+            let other = Get::range(range.clone()).of_version(Some("\"no such version\"".to_owned()));
+            let error = store.get(key, other).await.expect_err("another version");
+            assert!(
+                error.kind() == ErrorKind::Changed && !error.is_passing(),
+                "{range:?} of another version: {error}"
+            );
+        }
+    }
+
+    for key in ["", "/a.txt", "./a.txt", "train/../a.txt", "a.txt/", "train/"] {
+        let error = store.get(key, Get::default()).await.err();
+        let error = error.unwrap_or_else(|| panic!("{key:?} is no key of the store"));
+        assert!(!error.is_passing(), "{key:?}: {error}");
+    }
 
     for key in ["missing", "train/missing.bin", "a.txt/below"] {
         let errors = [
             store.get(key, Get::default()).await.err(),
             store.get(key, Get::range(0..1)).await.err(),
+            store.get(key, Get::range(0..0)).await.err(),
             store.head(key).await.err(),
             store.read(key).await.err(),
         ];

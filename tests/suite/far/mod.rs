@@ -1,11 +1,23 @@
-//! Stores beyond this machine, against real servers on loopback. `.ci/servers/all` starts them, and sets the variables
-//! that say where they are; a test whose server is not there says so and passes.
+//! Stores beyond this machine: against servers inside the test that misbehave, and against real ones on loopback.
+//! `.ci/servers/all` starts the latter, and sets the variables that say where they are; a test whose server is not
+//! there says so and passes.
 
+#[cfg(all(feature = "http", unix))]
+#[path = "../../../datapipes-io/tests/support/bad_http.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod bad_http;
+mod conformance;
+#[cfg(all(feature = "http", unix))]
+mod engine;
+#[cfg(all(feature = "http", unix))]
+mod nginx;
 #[cfg(feature = "cloud")]
 mod s3;
+#[cfg(all(feature = "cloud", feature = "http", unix))]
+mod secrets;
 
 /// A variable that says where a server is.
-#[cfg(feature = "cloud")]
+#[cfg(any(feature = "cloud", feature = "http"))]
 fn server(variable: &str) -> Option<String> {
     let place = std::env::var(variable).ok().filter(|place| !place.is_empty());
     if place.is_none() {

@@ -12,7 +12,8 @@ use datapipes_io::stores::local::Local;
 use datapipes_io::stores::{self, Get, Store};
 use futures::{StreamExt, TryStreamExt};
 
-/// A folder of the server's bucket, for one test: where it is on disk, and by URL.
+/// A folder in a bucket of its own, for one test: where it is on disk, and by URL. The server looks through the whole
+/// bucket to list some of it, and stumbles over what another test removes meanwhile.
 struct Place {
     folder: PathBuf,
     bucket: String,
@@ -23,11 +24,12 @@ struct Place {
 impl Place {
     fn new(name: &'static str) -> Option<Place> {
         let url = super::server("DATAPIPES_TEST_S3")?;
-        let folder = PathBuf::from(super::server("DATAPIPES_TEST_S3_FOLDER")?).join(name);
-        let (bucket, endpoint) = url.split_once("?endpoint=").expect("s3://bucket?endpoint=...");
-        let _ = fs::remove_dir_all(&folder);
+        let bucket = PathBuf::from(super::server("DATAPIPES_TEST_S3_FOLDER")?).with_file_name(name);
+        let (_, endpoint) = url.split_once("?endpoint=").expect("s3://bucket?endpoint=...");
+        let _ = fs::remove_dir_all(&bucket);
+        let folder = bucket.join(name);
         fs::create_dir_all(&folder).unwrap();
-        Some(Place { folder, bucket: bucket.to_owned(), endpoint: endpoint.to_owned(), name })
+        Some(Place { folder, bucket: format!("s3://{name}"), endpoint: endpoint.to_owned(), name })
     }
 
     fn put(&self, key: &str, data: impl AsRef<[u8]>) {
@@ -47,7 +49,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(self.folder.parent().unwrap());
     }
 }
 

@@ -19,6 +19,9 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, HeaderMap};
 use reqwest::StatusCode;
+use reqwest::header::RANGE;
+
+use crate::stores::clients::Clients;
 
 /// What a request was answered, as far as it failed.
 #[derive(Clone, Debug, Default)]
@@ -91,13 +94,16 @@ pub(super) struct Settings {
     pub roots: Vec<reqwest::Certificate>,
 }
 
+/// What tells clients apart: whether plain HTTP is allowed, and whether they are for this machine's own services.
+type Kind = (bool, bool);
+
 /// Makes connections, and shares them with what is built later.
 #[derive(Clone)]
 pub(super) struct Connector(Arc<Shared>);
 
 struct Shared {
     settings: Settings,
-    clients: Mutex<Vec<((bool, bool), reqwest::Client)>>,
+    clients: Mutex<Vec<(Kind, Arc<Clients>)>>,
     tokens: Seen,
 }
 
@@ -132,17 +138,19 @@ impl HttpConnector for Connector {
         let mut clients = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let known =
             clients.iter().find(|(kind, _)| *kind == (allow_http, near)).map(|(_, client)| client.clone());
-        let client = match known {
-            Some(client) => client,
+        let made = match known {
+            Some(made) => made,
             None => {
-                let client = self.0.settings.client(allow_http, near).map_err(|error| {
+                let settings = self.0.settings.clone();
+                let made = Clients::new(move || settings.client(allow_http, near)).map_err(|error| {
                     object_store::Error::Generic { store: "HTTP", source: deepest(&error).into() }
                 })?;
-                clients.push(((allow_http, near), client.clone()));
-                client
+                let made = Arc::new(made);
+                clients.push(((allow_http, near), made.clone()));
+                made
             }
         };
-        Ok(HttpClient::new(Link { client, tokens: self.0.tokens.clone() }))
+        Ok(HttpClient::new(Link { clients: made, tokens: self.0.tokens.clone() }))
     }
 }
 
@@ -175,7 +183,7 @@ impl fmt::Debug for Connector {
 }
 
 struct Link {
-    client: reqwest::Client,
+    clients: Arc<Clients>,
     tokens: Seen,
 }
 
@@ -196,14 +204,17 @@ impl HttpService for Link {
         let seen = request.extensions().get::<Seen>().unwrap_or(&self.tokens).clone();
         let query = request.uri().query().unwrap_or_default();
         let lists = query.split('&').any(|part| part == "list-type=2" || part == "comp=list");
+        // Of what is asked for credentials nothing is known here.
+        let is_ours = request.extensions().get::<Seen>().is_some();
+        let in_part = request.headers().contains_key(RANGE);
         let again = request.body().is_empty().then(|| request.clone());
-        let mut response = HttpService::call(&self.client, request).await;
+        let mut response = HttpService::call(&self.clients.here(), request).await;
         if let (Err(error), Some(again)) = (&response, again)
             && matches!(error.kind(), HttpErrorKind::Request | HttpErrorKind::Interrupted)
         {
             // Most likely the other side had closed the connection while it was idle. That is nobody's failure, and a
             // new connection shows whether it was so.
-            response = HttpService::call(&self.client, again).await;
+            response = HttpService::call(&self.clients.here(), again).await;
         }
         let response = response.inspect_err(|error| {
             seen.keep(Answer { fault: Some(Fault::of(error)), ..Answer::default() });
@@ -214,6 +225,12 @@ impl HttpService for Link {
             answer.code = read(body, ERROR).await.ok().and_then(|text| code(&text));
             seen.keep(answer);
             return Ok(HttpResponse::from_parts(parts, Bytes::new().into()));
+        }
+        let is_expected =
+            parts.status == StatusCode::OK || in_part && parts.status == StatusCode::PARTIAL_CONTENT;
+        if is_ours && !is_expected {
+            // No content, or a part of it, would be taken for the whole.
+            return Err(strange(&seen, format!("status {}, which is not asked for", parts.status.as_u16())));
         }
         if !lists {
             return Ok(HttpResponse::from_parts(parts, body));
@@ -234,16 +251,16 @@ impl HttpService for Link {
                 seen.keep(Answer { code: code(&page), ..answer(status, &parts.headers) });
                 Ok(HttpResponse::from_parts(parts, Bytes::new().into()))
             }
-            _ => {
-                let words = "the answer is no listing".to_owned();
-                seen.keep(Answer {
-                    fault: Some(Fault { what: What::Strange, words: words.clone() }),
-                    ..Answer::default()
-                });
-                Err(HttpError::new(HttpErrorKind::Decode, io::Error::new(io::ErrorKind::InvalidData, words)))
-            }
+            _ => Err(strange(&seen, "the answer is no listing".to_owned())),
         }
     }
+}
+
+/// An answer that is not what was asked for.
+fn strange(seen: &Seen, words: String) -> HttpError {
+    let fault = Fault { what: What::Strange, words: words.clone() };
+    seen.keep(Answer { fault: Some(fault), ..Answer::default() });
+    HttpError::new(HttpErrorKind::Decode, io::Error::new(io::ErrorKind::InvalidData, words))
 }
 
 fn answer(status: StatusCode, headers: &HeaderMap) -> Answer {

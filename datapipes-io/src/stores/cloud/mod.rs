@@ -324,7 +324,11 @@ impl Store for Cloud {
         let path = self.path(key, &url)?;
         let range = match &get.range {
             None => None,
-            Some(range) if range.start >= range.end => return self.nothing(key, &get, range.start).await,
+            Some(range) if range.start > range.end => {
+                let words = format!("{url}: a range that ends before it begins");
+                return Err(Error::new(ErrorKind::Protocol, words));
+            }
+            Some(range) if range.is_empty() => return self.nothing(key, &get, range.start).await,
             Some(range) if range.end == u64::MAX => Some(GetRange::Offset(range.start)),
             Some(range) => Some(GetRange::Bounded(range.clone())),
         };

@@ -71,7 +71,9 @@ impl Address {
 
     /// The URL of a folder: `""`, or a key with `/` at its end.
     pub fn folder(&self, folder: &str) -> Result<Url> {
-        if folder.is_empty() { Ok(self.base.clone()) } else { self.of(folder) }
+        let Some(name) = folder.strip_suffix('/') else { return Ok(self.base.clone()) };
+        self.of(name)?;
+        Ok(self.below(folder))
     }
 
     fn below(&self, key: &str) -> Url {
@@ -87,6 +89,8 @@ pub(super) fn check_key(key: &str) -> Result<(), &'static str> {
         Err("a key is a relative path")
     } else if key.split('/').any(|part| part == "." || part == "..") {
         Err("a key does not lead out of its store")
+    } else if key.ends_with('/') {
+        Err("a key names no folder")
     } else {
         Ok(())
     }
@@ -170,12 +174,12 @@ mod tests {
             ("a\\..\\b", "/da%20ta/a%5C..%5Cb"),
             ("line\nend\t ", "/da%20ta/line%0Aend%09%20"),
             ("a//b+c&d=e;f", "/da%20ta/a//b+c&d=e;f"),
-            ("http://x/", "/da%20ta/http://x/"),
+            ("http://x", "/da%20ta/http://x"),
         ] {
             let url = address.of(key).unwrap();
             assert_eq!((url.path(), url.query()), (path, Some("sig=x")), "{key}");
         }
-        for key in ["", "/a", "..", "a/../b", "./a", "a/."] {
+        for key in ["", "/a", "..", "a/../b", "./a", "a/.", "a/", "/"] {
             assert_eq!(address.of(key).unwrap_err().kind(), ErrorKind::Denied, "{key}");
         }
         assert_eq!(address.folder("").unwrap().path(), "/da%20ta/");

@@ -19,9 +19,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, Result};
 use futures::stream::BoxStream;
+use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderValue, IF_MATCH, RANGE};
-use reqwest::{Client, Method};
 
+use super::clients::Clients;
 use super::{Body, Get, Meta, Object, Store};
 use address::Address;
 use answer::Answer;
@@ -32,7 +33,7 @@ use fault::Secrets;
 ///
 /// As many requests as are asked for are in flight at once, over as many connections (HTTP/1.1), which are kept open
 /// for the next; nothing is buffered but what the network brings for bodies that are open. It needs tokio: its futures
-/// are polled on a runtime of tokio, as those of a graph are.
+/// are polled on a runtime of tokio, as those of a graph are. Runtimes share no connections.
 ///
 /// What it takes for an answer is narrow, so that no bytes are ever wrong:
 /// - status 200 for a whole object, 206 with the very range asked for for a range; nothing else;
@@ -53,7 +54,7 @@ use fault::Secrets;
 /// # Errors
 /// | what | kind | passing |
 /// |---|---|---|
-/// | 404, 410 | `NotFound` | no |
+/// | 404, 410; a redirect to the same name with a `/` at its end, as folders have | `NotFound` | no |
 /// | 401, 403, 407; an untrusted certificate; a redirect or key that is not allowed | `Denied` | no |
 /// | 412, another ETag than that of the version asked for | `Changed` | no |
 /// | 408, 429, 5xx; no address, no connection, no answer, or a stalled body | `Unavailable` | yes, after `Retry-After` |
@@ -79,7 +80,7 @@ pub struct Http(Arc<Inner>);
 
 struct Inner {
     address: Address,
-    client: Client,
+    clients: Clients,
     /// Only ever for the store's own origin.
     headers: HeaderMap,
     secrets: Secrets,

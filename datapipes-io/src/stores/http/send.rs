@@ -42,7 +42,7 @@ impl Inner {
             }
             sent.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
             sent.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-            match timeout(self.first_byte, self.client.execute(request)).await {
+            match timeout(self.first_byte, self.clients.here().execute(request)).await {
                 Ok(Ok(found)) => return self.check_head(found, name),
                 // The server may close a kept connection while the request is on its way. That is nobody's fault.
                 Ok(Err(error)) if !stale && fault::is_stale(&error) => stale = true,
@@ -82,6 +82,9 @@ impl Inner {
             Err(Error::new(ErrorKind::Denied, words))
         } else if from.scheme() == "https" && to.scheme() == "http" {
             Err(no("https does not lead to http"))
+        } else if same_origin(&to, from) && to.path().strip_suffix('/') == Some(from.path()) {
+            // What is there is the page of the folder, or none.
+            Err(Error::new(ErrorKind::NotFound, format!("{name}: a folder, not a file")))
         } else if same_origin(&to, self.address.base()) {
             Ok(to)
         } else if !is_listed(&self.follow, &to) {

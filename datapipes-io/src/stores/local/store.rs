@@ -189,7 +189,11 @@ fn open(path: &Path, get: Get) -> io::Result<Result<Opened, Wrong>> {
     if get.version.is_some() && get.version != version {
         return Ok(Err((ErrorKind::Changed, "it is another version".to_owned())));
     }
-    let range = get.range.map_or(0..size, |range| range.start..range.end.min(size).max(range.start));
+    let range = get.range.unwrap_or(0..size);
+    if range.start > range.end {
+        return Ok(Err((ErrorKind::Protocol, "a range that ends before it begins".to_owned())));
+    }
+    let range = range.start..range.end.min(size);
     if range.start > size {
         return Ok(Err((ErrorKind::Protocol, format!("it has {size} bytes, none at {}", range.start))));
     }

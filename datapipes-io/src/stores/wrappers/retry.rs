@@ -26,7 +26,7 @@ use crate::stores::{Body, Get, Meta, Object, Store};
 ///   version. No byte is given out twice, and no two versions are mixed: an object that became another is `Changed`.
 ///   Without a version, only a body of which nothing was given out yet is asked for again.
 /// - [`read`](Store::read) gives nothing out before the end, so it may also begin again from nothing, and does so where
-///   the object has no version or became another.
+///   the object has no version, became another, or cannot be asked for in part.
 /// - A listing that breaks off begins again, and the keys that were given out are left out. It must have the same order
 ///   each time; where it has not, it is `Changed`.
 /// - For one request, tries are counted over its whole body; a mebibyte that arrives pays for what was before.
@@ -247,6 +247,10 @@ impl<S: Store> Resumed<S> {
                     return Ok(());
                 }
                 Err(changed) if changed.kind() == ErrorKind::Changed => return Err(Broken::Here(changed)),
+                // It may not know ranges, as no server needs to.
+                Err(strange) if strange.kind() == ErrorKind::Protocol && self.at > self.range.start => {
+                    return Err(Broken::Here(strange));
+                }
                 Err(next) => error = next,
             }
         }

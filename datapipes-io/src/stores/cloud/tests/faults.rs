@@ -217,6 +217,21 @@ async fn row_60_another_range_than_was_asked_for_is_never_taken() {
 }
 
 #[tokio::test]
+async fn row_60_a_part_or_nothing_is_never_taken_for_the_whole() {
+    let date = ("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT");
+    let tag = ("ETag", "\"v\"");
+    for reply in [
+        Reply::with(206, &[tag, date, ("Content-Range", "bytes 0-2/10")], "012"),
+        Reply::with(206, &[tag, date], "012"),
+        Reply::with(204, &[tag, date, ("Content-Length", "0")], ""),
+        Reply::with(203, &[tag, date], "012"),
+    ] {
+        let error = error_of(reply, Get::default()).await;
+        assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{error:#?}");
+    }
+}
+
+#[tokio::test]
 async fn row_62_what_stalls_is_given_up_and_may_be_tried_again() {
     let whole = Service::new(|request| request.object(b"some bytes", "\"v\""));
     s3(&whole).build().unwrap().read("k").await.unwrap();

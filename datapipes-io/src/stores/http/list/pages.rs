@@ -142,7 +142,7 @@ impl Page<'_> {
         let inner = name.strip_suffix('/').unwrap_or(name);
         let entry = if inner.contains('/') {
             Err(no_key(self.name, name, "it has a slash in it"))
-        } else if let Err(why) = check_key(&key) {
+        } else if let Err(why) = check_key(key.strip_suffix('/').unwrap_or(&key)) {
             Err(no_key(self.name, name, why))
         } else {
             Ok(Meta { key: key.clone(), size, version: None })
