@@ -320,6 +320,7 @@ impl Bench {
             let readers: Vec<_> = (0..connections)
                 .map(|_| {
                     let (host, path, next) = (host.clone(), path.clone(), next.clone());
+                    #[expect(clippy::disallowed_methods, reason = "the floor does without the library")]
                     tokio::spawn(
                         async move { reader(&host, &path, &next).await.expect("the server answers") },
                     )

@@ -128,6 +128,7 @@ async fn serve(what: &str) -> Result<(), Failure> {
         let (stream, _) = listener.accept().await?;
         let server = server.clone();
         let accepted = Instant::now();
+        #[expect(clippy::disallowed_methods, reason = "a server of its own process")]
         tokio::spawn(async move {
             // A client that goes away is no news.
             let _ = server.connection(stream, number, accepted).await;
