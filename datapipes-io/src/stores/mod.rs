@@ -3,6 +3,8 @@
 //! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as
 //! [`wrappers`] that are stores themselves.
 
+#[cfg(any(feature = "http", feature = "cloud"))]
+mod clients;
 #[cfg(feature = "cloud")]
 pub mod cloud;
 #[cfg(feature = "http")]
@@ -72,6 +74,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         format!("{}{key}", self.url())
     }
 
+    /// What tells it from every other store, for what is kept across runs. It is shown nowhere, and yet has nothing
+    /// secret as it is. By default its URL; more where two places have the same URL, as buckets of one name at two
+    /// endpoints have.
+    fn identity(&self) -> String {
+        self.url().to_owned()
+    }
+
     /// The whole content of an object.
     ///
     /// # Errors
@@ -104,6 +113,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn url_of(&self, key: &str) -> String {
         (**self).url_of(key)
+    }
+    fn identity(&self) -> String {
+        (**self).identity()
     }
     async fn read(&self, key: &str) -> Result<Bytes> {
         (**self).read(key).await

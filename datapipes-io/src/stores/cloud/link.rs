@@ -20,6 +20,8 @@ use object_store::client::{
 use object_store::{ClientOptions, HeaderMap};
 use reqwest::StatusCode;
 
+use crate::stores::clients::Clients;
+
 /// What a request was answered, as far as it failed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
@@ -97,7 +99,7 @@ pub(super) struct Connector(Arc<Shared>);
 
 struct Shared {
     settings: Settings,
-    clients: Mutex<Vec<((bool, bool), reqwest::Client)>>,
+    clients: Mutex<Vec<((bool, bool), Arc<Clients>)>>,
     tokens: Seen,
 }
 
@@ -135,14 +137,16 @@ impl HttpConnector for Connector {
         let client = match known {
             Some(client) => client,
             None => {
-                let client = self.0.settings.client(allow_http, near).map_err(|error| {
+                let settings = self.0.settings.clone();
+                let client = Clients::new(move || settings.client(allow_http, near)).map_err(|error| {
                     object_store::Error::Generic { store: "HTTP", source: deepest(&error).into() }
                 })?;
+                let client = Arc::new(client);
                 clients.push(((allow_http, near), client.clone()));
                 client
             }
         };
-        Ok(HttpClient::new(Link { client, tokens: self.0.tokens.clone() }))
+        Ok(HttpClient::new(Link { clients: client, tokens: self.0.tokens.clone() }))
     }
 }
 
@@ -175,7 +179,7 @@ impl fmt::Debug for Connector {
 }
 
 struct Link {
-    client: reqwest::Client,
+    clients: Arc<Clients>,
     tokens: Seen,
 }
 
@@ -197,13 +201,14 @@ impl HttpService for Link {
         let query = request.uri().query().unwrap_or_default();
         let lists = query.split('&').any(|part| part == "list-type=2" || part == "comp=list");
         let again = request.body().is_empty().then(|| request.clone());
-        let mut response = HttpService::call(&self.client, request).await;
+        let client = self.clients.here();
+        let mut response = HttpService::call(&client, request).await;
         if let (Err(error), Some(again)) = (&response, again)
             && matches!(error.kind(), HttpErrorKind::Request | HttpErrorKind::Interrupted)
         {
             // Most likely the other side had closed the connection while it was idle. That is nobody's failure, and a
             // new connection shows whether it was so.
-            response = HttpService::call(&self.client, again).await;
+            response = HttpService::call(&client, again).await;
         }
         let response = response.inspect_err(|error| {
             seen.keep(Answer { fault: Some(Fault::of(error)), ..Answer::default() });

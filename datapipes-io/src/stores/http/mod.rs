@@ -19,9 +19,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, Result};
 use futures::stream::BoxStream;
+use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderValue, IF_MATCH, RANGE};
-use reqwest::{Client, Method};
 
+use super::clients::Clients;
 use super::{Body, Get, Meta, Object, Store};
 use address::Address;
 use answer::Answer;
@@ -32,7 +33,8 @@ use fault::Secrets;
 ///
 /// As many requests as are asked for are in flight at once, over as many connections (HTTP/1.1), which are kept open
 /// for the next; nothing is buffered but what the network brings for bodies that are open. It needs tokio: its futures
-/// are polled on a runtime of tokio, as those of a graph are.
+/// are polled on a runtime of tokio, as those of a graph are; connections are shared between runtimes, but those made in
+/// one of a single thread stay there, since they stand still with it.
 ///
 /// What it takes for an answer is narrow, so that no bytes are ever wrong:
 /// - status 200 for a whole object, 206 with the very range asked for for a range; nothing else;
@@ -79,7 +81,7 @@ pub struct Http(Arc<Inner>);
 
 struct Inner {
     address: Address,
-    client: Client,
+    clients: Clients,
     /// Only ever for the store's own origin.
     headers: HeaderMap,
     secrets: Secrets,
@@ -149,6 +151,14 @@ fn range_header(range: &std::ops::Range<u64>) -> HeaderMap {
 impl Store for Http {
     fn url(&self) -> &str {
         self.0.address.shown()
+    }
+
+    /// The URL, and a hash of its query, which may say which data set it is.
+    fn identity(&self) -> String {
+        match self.0.address.base().query() {
+            Some(query) => format!("{}?{}", self.url(), blake3::hash(query.as_bytes())),
+            None => self.url().to_owned(),
+        }
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {

@@ -13,7 +13,7 @@ use super::address::{Address, is_public, literal};
 use super::body::Rate;
 use super::fault::Secrets;
 use super::resolve::Guard;
-use super::{Http, Inner, Listing};
+use super::{Clients, Http, Inner, Listing};
 
 /// What an [`Http`] store can be told; made by [`Http::builder`].
 ///
@@ -267,42 +267,45 @@ impl HttpBuilder {
             || literal(address.base()).is_some_and(|own| !is_public(own))
             || address.base().host_str() == Some("localhost");
         install_provider();
-        let own = address.base().host_str().unwrap_or("");
-        let mut client = ClientBuilder::new()
-            .user_agent(&self.user_agent)
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .connect_timeout(self.connect)
-            .pool_idle_timeout(self.idle)
-            .tcp_nodelay(true)
-            .dns_resolver(Arc::new(Guard::new(own, private)));
-        client = match self.version {
-            Version::One => client.http1_only().retry(reqwest::retry::never()),
-            Version::Negotiated => client,
-            Version::Two => client.http2_prior_knowledge(),
-        };
-        // All requests to a host share one connection: its window is what is under way at once.
-        client = client
-            .http2_initial_connection_window_size(32 << 20)
-            .http2_initial_stream_window_size(2 << 20)
-            .http2_max_frame_size(64 << 10)
-            .http2_max_header_list_size(64 << 10);
+        let own = address.base().host_str().unwrap_or("").to_owned();
         // Without TLS there is nobody to trust, and reading what this machine trusts takes a while.
-        client = if address.base().scheme() == "http" && self.follow.is_empty() && self.proxies.is_some() {
-            client.tls_certs_only(self.roots)
-        } else {
-            client.tls_certs_merge(self.roots)
-        };
-        if let Some(proxies) = self.proxies {
-            client = proxies.into_iter().fold(client.no_proxy(), ClientBuilder::proxy);
-        }
-        let client = client.build().map_err(|error| {
+        let plain = address.base().scheme() == "http" && self.follow.is_empty() && self.proxies.is_some();
+        let (user_agent, roots, proxies) = (self.user_agent, self.roots, self.proxies);
+        let (connect, idle, version) = (self.connect, self.idle, self.version);
+        let clients = Clients::new(move || {
+            let mut client = ClientBuilder::new()
+                .user_agent(&user_agent)
+                .redirect(reqwest::redirect::Policy::none())
+                .referer(false)
+                .connect_timeout(connect)
+                .pool_idle_timeout(idle)
+                .tcp_nodelay(true)
+                .dns_resolver(Arc::new(Guard::new(&own, private)));
+            client = match version {
+                Version::One => client.http1_only().retry(reqwest::retry::never()),
+                Version::Negotiated => client,
+                Version::Two => client.http2_prior_knowledge(),
+            };
+            // All requests to a host share one connection: its window is what is under way at once.
+            client = client
+                .http2_initial_connection_window_size(32 << 20)
+                .http2_initial_stream_window_size(2 << 20)
+                .http2_max_frame_size(64 << 10)
+                .http2_max_header_list_size(64 << 10);
+            let roots = roots.iter().cloned();
+            client = if plain { client.tls_certs_only(roots) } else { client.tls_certs_merge(roots) };
+            if let Some(proxies) = &proxies {
+                client = proxies.iter().cloned().fold(client.no_proxy(), ClientBuilder::proxy);
+            }
+            client.build()
+        });
+        let clients = clients.map_err(|error| {
             Error::new(ErrorKind::Config, "an HTTP store: no client can be made")
                 .with_source(error.without_url())
         })?;
         Ok(Http(Arc::new(Inner {
             address,
-            client,
+            clients,
             headers: self.headers,
             secrets,
             first_byte: self.first_byte,

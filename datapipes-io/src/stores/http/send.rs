@@ -42,7 +42,7 @@ impl Inner {
             }
             sent.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
             sent.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-            match timeout(self.first_byte, self.client.execute(request)).await {
+            match timeout(self.first_byte, self.clients.here().execute(request)).await {
                 Ok(Ok(found)) => return self.check_head(found, name),
                 // The server may close a kept connection while the request is on its way. That is nobody's fault.
                 Ok(Err(error)) if !stale && fault::is_stale(&error) => stale = true,

@@ -365,6 +365,10 @@ impl<S: Store> Store for Hedge<S> {
         self.inner.url_of(key)
     }
 
+    fn identity(&self) -> String {
+        self.inner.identity()
+    }
+
     fn folder(&self) -> Option<&Path> {
         None
     }

@@ -161,6 +161,10 @@ impl<S: Store> Store for MemoryCache<S> {
         self.inner.url_of(key)
     }
 
+    fn identity(&self) -> String {
+        self.inner.identity()
+    }
+
     fn folder(&self) -> Option<&Path> {
         None
     }

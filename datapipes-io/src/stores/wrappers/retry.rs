@@ -264,6 +264,10 @@ impl<S: Store> Store for Retry<S> {
         self.0.inner.url_of(key)
     }
 
+    fn identity(&self) -> String {
+        self.0.inner.identity()
+    }
+
     fn folder(&self) -> Option<&Path> {
         None
     }
