@@ -15,6 +15,7 @@ mod memory;
 mod object;
 mod open;
 mod pattern;
+mod pieces;
 mod redact;
 pub mod wrappers;
 
