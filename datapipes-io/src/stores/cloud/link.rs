@@ -97,9 +97,12 @@ pub(super) struct Settings {
 #[derive(Clone)]
 pub(super) struct Connector(Arc<Shared>);
 
+/// Whether HTTP without TLS is allowed, and whether what is asked is this machine's own; and the clients for that.
+type Made = ((bool, bool), Arc<Clients>);
+
 struct Shared {
     settings: Settings,
-    clients: Mutex<Vec<((bool, bool), Arc<Clients>)>>,
+    clients: Mutex<Vec<Made>>,
     tokens: Seen,
 }
 
