@@ -123,6 +123,7 @@ fn draw(panels: &[(u64, Vec<Curve>)]) -> String {
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let end = points().map(|point| point.0).fold(0.1, f64::max);
         let most = points().map(|point| point.1).fold(0.001, f64::max);
+        let digits = if end < 2.0 { 2 } else { 1 };
         let (x, y) = (|at: f64| left + at / end * width, |wait: f64| y0 + height - wait / most * height);
         let _ = writeln!(svg, "<text x='{left}' y='{}' font-weight='bold'>{rtt} ms</text>", y0 - 10.0);
         for (place, curve) in curves.iter().enumerate() {
@@ -142,7 +143,7 @@ fn draw(panels: &[(u64, Vec<Curve>)]) -> String {
                 svg,
                 "<line x1='{left}' x2='{}' y1='{level:.1}' y2='{level:.1}' stroke='#ddd'/>\n\
                  <text x='{}' y='{:.1}' text-anchor='end' fill='#555'>{:.0} ms</text>\n\
-                 <text x='{across:.1}' y='{}' text-anchor='middle' fill='#555'>{at:.1} s</text>\n",
+                 <text x='{across:.1}' y='{}' text-anchor='middle' fill='#555'>{at:.digits$} s</text>\n",
                 left + width,
                 left - 6.0,
                 level + 4.0,

@@ -90,7 +90,7 @@ impl Pauses {
         }
         self.last = self.policy.pause(self.last, random());
         let pause = self.last.max(error.pause().unwrap_or_default());
-        (self.begun.elapsed() + pause <= self.policy.deadline).then_some(pause)
+        (self.begun.elapsed().saturating_add(pause) <= self.policy.deadline).then_some(pause)
     }
 }
 
@@ -147,5 +147,8 @@ mod tests {
         assert_eq!(pauses.next(&asked), Some(Duration::from_secs(60)));
         let too_long = Error::new(ErrorKind::Unavailable, "").retry_after(Duration::from_secs(181));
         assert_eq!(pauses.next(&too_long), None);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let forever = Error::new(ErrorKind::Unavailable, "").retry_after(Duration::MAX);
+        assert_eq!(pauses.next(&forever), None);
     }
 }

@@ -15,6 +15,7 @@ mod memory;
 mod object;
 mod open;
 mod pattern;
+mod pieces;
 mod redact;
 pub mod wrappers;
 
@@ -74,6 +75,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         format!("{}{key}", self.url())
     }
 
+    /// What tells it from every other store, for what is kept across runs. It is shown nowhere, and yet has nothing
+    /// secret as it is. By default its URL; more where two places have the same URL, as buckets of one name at two
+    /// endpoints have.
+    fn identity(&self) -> String {
+        self.url().to_owned()
+    }
+
     /// The whole content of an object.
     ///
     /// # Errors
@@ -106,6 +114,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn url_of(&self, key: &str) -> String {
         (**self).url_of(key)
+    }
+    fn identity(&self) -> String {
+        (**self).identity()
     }
     async fn read(&self, key: &str) -> Result<Bytes> {
         (**self).read(key).await

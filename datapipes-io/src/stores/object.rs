@@ -10,6 +10,8 @@ use datapipes::{Error, ErrorKind, Result};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
+use super::pieces::Pieces;
+
 /// What to read of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Get {
@@ -121,39 +123,21 @@ impl Object {
                 _ => Ok(data),
             },
             Inner::Stream(mut stream) => {
-                let Some(first) = stream.next().await.transpose()? else {
-                    return match want {
-                        Some(want) if want > 0 => Err(cut(0, want)),
-                        _ => Ok(Bytes::new()),
-                    };
-                };
-                // What a stranger announces is believed step by step.
-                let space = want.unwrap_or(0).min(BELIEVED).max(first.len() as u64) as usize;
-                let mut data = Vec::new();
-                let mut whole = Some(first);
-                while let Some(next) = stream.next().await.transpose()? {
-                    if let Some(first) = whole.take() {
-                        data.reserve_exact(space);
-                        data.extend_from_slice(&first);
+                let mut pieces = Pieces::of(&self.range);
+                while let Some(piece) = stream.next().await.transpose()? {
+                    if let Some(want) = want.filter(|want| pieces.len() + piece.len() as u64 > *want) {
+                        return Err(long(want));
                     }
-                    if want.is_some_and(|want| (data.len() + next.len()) as u64 > want) {
-                        return Err(long(want.unwrap_or(0)));
-                    }
-                    data.extend_from_slice(&next);
+                    pieces.push(piece);
                 }
-                let data = whole.unwrap_or_else(|| Bytes::from(data));
                 match want {
-                    Some(want) if (data.len() as u64) < want => Err(cut(data.len() as u64, want)),
-                    Some(want) if data.len() as u64 > want => Err(long(want)),
-                    _ => Ok(data),
+                    Some(want) if pieces.len() < want => Err(cut(pieces.len(), want)),
+                    _ => Ok(pieces.into_bytes()),
                 }
             }
         }
     }
 }
-
-/// Memory that is set aside for a body by its announced length alone.
-const BELIEVED: u64 = 64 << 20;
 
 /// The bytes of an object: at once, or as they arrive. Dropping it ends the transfer.
 pub struct Body(Inner);

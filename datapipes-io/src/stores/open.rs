@@ -67,7 +67,17 @@ impl OpenOptions {
     /// # Errors
     /// As [`open`].
     pub fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
-        let Some((scheme, _)) = url.split_once("://") else { return Ok(Arc::new(Local::new(url))) };
+        let Some((scheme, _)) = url.split_once("://") else {
+            return match url.split_once(':') {
+                // A slash was forgotten. What follows may hold a password.
+                Some((scheme, _)) if SCHEMES.contains(&&*scheme.to_ascii_lowercase()) => {
+                    let words =
+                        format!("{scheme}:…: a URL begins with {scheme}://, and a path of this name with ./");
+                    Err(Error::new(ErrorKind::Config, words))
+                }
+                _ => Ok(Arc::new(Local::new(url))),
+            };
+        };
         if scheme.eq_ignore_ascii_case("file") {
             return Ok(Arc::new(Local::new(file(url)?)));
         }
@@ -75,6 +85,9 @@ impl OpenOptions {
         Ok(if self.bare { store } else { Arc::new(resilient(store)) })
     }
 }
+
+/// What is hardly the beginning of a path.
+const SCHEMES: &[&str] = &["file", "http", "https", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss"];
 
 /// The folder that a `file://` URL names.
 fn file(url: &str) -> Result<std::path::PathBuf> {
@@ -115,6 +128,15 @@ fn wrong(url: &str, what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_that_lacks_a_slash_is_no_path_and_is_not_shown() {
+        for url in ["https:/me:secret@host/x", "S3:bucket/secret"] {
+            let error = open(url).unwrap_err();
+            assert!(error.kind() == ErrorKind::Config && !error.to_string().contains("secret"), "{error}");
+        }
+        assert!(open("./https:/x").is_ok() && open("C:/data").is_ok());
+    }
 
     #[test]
     fn a_path_and_a_file_url_are_folders() {

@@ -35,6 +35,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use uuid::Uuid;
 
+use crate::stores::redacted;
+
 /// What a sample is trained towards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Label {
@@ -352,8 +354,7 @@ pub fn key(namespace: &str, name: impl AsRef<[u8]>) -> Uuid {
 /// Opens the data set that a URL names: `sqlite:///folder/file.db?table=NAME`, `cassandra://host/keyspace.table`.
 ///
 /// # Errors
-/// `Config` for a URL that is none of these; `Unsupported` where the feature of this crate that it needs is off; those of
-/// opening it.
+/// `Config` for a URL that is none of these, or needs a feature of this crate that is off; those of opening it.
 pub async fn open(url: &str) -> Result<Arc<dyn Table>> {
     match scheme(url) {
         #[cfg(feature = "sqlite")]
@@ -365,7 +366,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Table>> {
         "cassandra" | "scylla" => {
             Ok(Arc::new(RetryTable::new(cassandra::Cassandra::connect(url).await?, Backoff::default())))
         }
-        other => Err(cannot(other)),
+        _ => Err(cannot(url)),
     }
 }
 
@@ -386,7 +387,7 @@ pub async fn create(url: &str, schema: &Schema) -> Result<Arc<dyn Table>> {
             cassandra::Cassandra::create(url, schema, &cassandra::Replication::Copies(1)).await?,
             Backoff::default(),
         ))),
-        other => Err(cannot(other)),
+        _ => Err(cannot(url)),
     }
 }
 
@@ -394,16 +395,39 @@ fn scheme(url: &str) -> &str {
     url.split_once("://").map_or("", |(scheme, _)| scheme)
 }
 
-/// What is wrong with a URL that no table answers to. It is not repeated: it may hold a password.
-fn cannot(scheme: &str) -> Error {
-    match scheme {
-        "sqlite" => Error::new(ErrorKind::Unsupported, "sqlite:// needs the feature `sqlite`"),
-        "cassandra" => Error::new(ErrorKind::Unsupported, "cassandra:// needs the feature `cassandra`"),
-        _ => Error::new(ErrorKind::Config, "a table's URL begins with sqlite:// or cassandra://"),
-    }
+/// What is wrong with a URL that no table answers to.
+fn cannot(url: &str) -> Error {
+    let needs =
+        |feature| format!("this needs the feature `{feature}` of datapipes-io, which is not built in");
+    let what = match scheme(url) {
+        "sqlite" => needs("sqlite"),
+        "cassandra" | "scylla" => needs("cassandra"),
+        _ => {
+            "a table's URL begins with sqlite:// or cassandra://; stores are opened by `stores::open`".into()
+        }
+    };
+    // What has no scheme may be anything, also a password.
+    let shown = if url.contains("://") { redacted(url) + ": " } else { String::new() };
+    Error::new(ErrorKind::Config, shown + &what)
 }
 
 /// A stream of one error.
 pub(crate) fn failing(error: Error) -> BoxStream<'static, Result<Metadata>> {
     futures::stream::iter([Err(error)]).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_table_is_said_with_its_url_and_without_secrets() {
+        let said = |url| futures::executor::block_on(open(url)).unwrap_err().to_string();
+        let what = "a table's URL begins with sqlite:// or cassandra://; stores are opened by `stores::open`";
+        assert_eq!(
+            said("https://me:secret@host/x?sig=secret"),
+            format!("wrong configuration: https://host/x: {what}")
+        );
+        assert_eq!(said("me:secret@host/x"), format!("wrong configuration: {what}"));
+    }
 }

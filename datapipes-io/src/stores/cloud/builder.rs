@@ -351,7 +351,7 @@ impl CloudBuilder {
             None => value(&builder, S3::S3Endpoint).or_else(|| value(&builder, S3::Endpoint)),
         };
         let plain = self.check(endpoint.as_deref())?;
-        if let Some(endpoint) = endpoint {
+        if let Some(endpoint) = endpoint.clone() {
             builder = builder.with_config(S3::S3Endpoint, endpoint);
         }
         if self.anonymous {
@@ -361,7 +361,7 @@ impl CloudBuilder {
         let builder =
             builder.with_client_options(connector.options(plain)).with_http_connector(connector.clone());
         let store = Arc::new(builder.build().map_err(|error| self.refused(&error))?);
-        Ok(Client::new(store.clone(), Some(store)))
+        Ok(Client::new(store.clone(), Some(store)).at(endpoint, None))
     }
 
     fn connect_gcs(&self, connector: &Connector) -> Result<Client> {
@@ -380,7 +380,7 @@ impl CloudBuilder {
         }
         let endpoint = self.endpoint.clone().or_else(|| builder.get_config_value(&Google::BaseUrl));
         let plain = self.check(endpoint.as_deref())?;
-        if let Some(endpoint) = endpoint {
+        if let Some(endpoint) = &endpoint {
             builder = builder.with_base_url(endpoint.trim_end_matches('/'));
         }
         if self.anonymous {
@@ -390,7 +390,7 @@ impl CloudBuilder {
         let builder =
             builder.with_client_options(connector.options(plain)).with_http_connector(connector.clone());
         let store = Arc::new(builder.build().map_err(|error| self.refused(&error))?);
-        Ok(Client::new(store.clone(), Some(store)))
+        Ok(Client::new(store.clone(), Some(store)).at(endpoint, None))
     }
 
     fn connect_azure(&self, connector: &Connector) -> Result<Client> {
@@ -412,7 +412,8 @@ impl CloudBuilder {
         }
         let endpoint = self.endpoint.clone().or_else(|| builder.get_config_value(&Azure::Endpoint));
         let plain = self.check(endpoint.as_deref())?;
-        if let Some(endpoint) = endpoint {
+        let account = builder.get_config_value(&Azure::AccountName);
+        if let Some(endpoint) = endpoint.clone() {
             builder = builder.with_endpoint(endpoint);
         }
         if self.anonymous {
@@ -422,7 +423,7 @@ impl CloudBuilder {
         let builder =
             builder.with_client_options(connector.options(plain)).with_http_connector(connector.clone());
         let store = Arc::new(builder.build().map_err(|error| self.refused(&error))?);
-        Ok(Client::new(store.clone(), Some(store)))
+        Ok(Client::new(store.clone(), Some(store)).at(endpoint, account))
     }
 
     /// The variables of the environment that `object_store` knows.

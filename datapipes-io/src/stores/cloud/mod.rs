@@ -74,6 +74,8 @@ struct Inner {
 struct Client {
     objects: Arc<dyn ObjectStore>,
     pages: Option<Arc<dyn PaginatedListStore>>,
+    /// Endpoint and account, where the URL does not say which.
+    place: String,
     made: Instant,
     /// Whether a request succeeded.
     worked: AtomicBool,
@@ -102,7 +104,13 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 impl Client {
     fn new(objects: Arc<dyn ObjectStore>, pages: Option<Arc<dyn PaginatedListStore>>) -> Self {
-        Client { objects, pages, made: Instant::now(), worked: AtomicBool::new(false) }
+        Client { objects, pages, place: String::new(), made: Instant::now(), worked: AtomicBool::new(false) }
+    }
+
+    /// At this endpoint, if it is not the usual one, and in this account, if there are such.
+    fn at(self, endpoint: Option<String>, account: Option<String>) -> Self {
+        let place = [endpoint.unwrap_or_default(), account.unwrap_or_default()].join("\n");
+        Client { place, ..self }
     }
 }
 
@@ -317,6 +325,11 @@ fn version(tag: &str) -> Option<String> {
 impl Store for Cloud {
     fn url(&self) -> &str {
         &self.0.url
+    }
+
+    /// The URL, endpoint and account.
+    fn identity(&self) -> String {
+        format!("{}\n{}", self.0.url, self.client().place)
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {

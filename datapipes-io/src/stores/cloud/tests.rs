@@ -210,6 +210,19 @@ async fn urls_say_where_it_is() {
 }
 
 #[tokio::test]
+async fn buckets_of_one_name_at_two_places_are_told_apart() {
+    let s3 = |url: &str| alone(CloudBuilder::parse(url).unwrap()).keys("id", "secret").build().unwrap();
+    let here = s3("s3://bucket/p?region=r");
+    let there = s3("s3://bucket/p?region=r&endpoint=http://127.0.0.1:9000");
+    assert_eq!(here.url(), there.url());
+    assert_ne!(here.identity(), there.identity());
+    assert_eq!(here.identity(), s3("s3://bucket/p?region=r").identity());
+    let azure = |account| alone(Cloud::azure("c")).account(account).token("secret").build().unwrap();
+    assert_ne!(azure("one").identity(), azure("two").identity());
+    assert!(!azure("one").identity().contains("secret"));
+}
+
+#[tokio::test]
 async fn http_without_tls_is_spoken_with_endpoints_that_say_so() {
     // What the environment allows elsewhere is not allowed here: the address of the provider has TLS, and so has any
     // endpoint that does not say otherwise.

@@ -152,6 +152,14 @@ impl Store for Http {
         self.0.address.shown()
     }
 
+    /// The URL, and a hash of its query, which may say which data set it is.
+    fn identity(&self) -> String {
+        match self.0.address.base().query() {
+            Some(query) => format!("{}?{}", self.url(), blake3::hash(query.as_bytes())),
+            None => self.url().to_owned(),
+        }
+    }
+
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let name = self.url_of(key);
         let url = self.0.address.of(key)?;

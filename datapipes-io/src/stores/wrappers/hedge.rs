@@ -17,7 +17,7 @@ use futures::{StreamExt, TryStreamExt};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::debug;
 
-use super::pieces::Pieces;
+use crate::stores::pieces::Pieces;
 use crate::stores::{Get, Meta, Object, Store};
 
 /// When a second request is made; see [`Hedge`].
@@ -231,6 +231,7 @@ impl Runner {
                 Some(Err(error)) => return Poll::Ready(Err(error)),
                 Some(Ok(Step::Piece(piece))) => self.pieces.push(piece),
                 Some(Ok(Step::Opened(meta, range))) => {
+                    self.pieces = Pieces::of(&range);
                     self.opened = Some((meta, range, Instant::now()));
                     return Poll::Ready(Ok(Now::Opened));
                 }
@@ -348,10 +349,10 @@ impl<S: Store> Hedge<S> {
 
 /// Whether what the second request brings belongs behind what the first one brought.
 fn fits(first: &Runner, second: &Runner, from: u64) -> bool {
-    let (Some((first, _, _)), Some((second, range, _))) = (&first.opened, &second.opened) else {
+    let (Some((first, all, _)), Some((second, range, _))) = (&first.opened, &second.opened) else {
         return from == 0;
     };
-    range.start == from && (from == 0 || first.version == second.version)
+    range.start == from && (from == 0 || (first.version == second.version && range.end == all.end))
 }
 
 #[async_trait]
@@ -363,6 +364,10 @@ impl<S: Store> Store for Hedge<S> {
 
     fn url_of(&self, key: &str) -> String {
         self.inner.url_of(key)
+    }
+
+    fn identity(&self) -> String {
+        self.inner.identity()
     }
 
     fn folder(&self) -> Option<&Path> {

@@ -180,6 +180,10 @@ impl<S: Store> Store for Limit<S> {
         self.inner.url_of(key)
     }
 
+    fn identity(&self) -> String {
+        self.inner.identity()
+    }
+
     fn folder(&self) -> Option<&Path> {
         None
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::Result;
 use futures::stream::BoxStream;
 
 use super::flight::Flights;
@@ -91,18 +91,6 @@ impl Kept {
     }
 }
 
-/// A slice of what is here.
-pub(super) fn slice(url: String, meta: Meta, data: &Bytes, get: &Get) -> Result<Object> {
-    let size = data.len() as u64;
-    let range = get.range.clone().map_or(0..size, |range| range.start..range.end.min(size));
-    if range.start > range.end {
-        let words = format!("{url}: it has {size} bytes, none at {}", range.start);
-        return Err(Error::new(ErrorKind::Protocol, words));
-    }
-    let part = data.slice(range.start as usize..range.end as usize);
-    Ok(Object { range, ..Object::whole(url, meta, part) })
-}
-
 impl<S> MemoryCache<S> {
     /// Around a store.
     pub fn new(inner: S, limit: u64, evict: Evict) -> Self {
@@ -161,6 +149,10 @@ impl<S: Store> Store for MemoryCache<S> {
         self.inner.url_of(key)
     }
 
+    fn identity(&self) -> String {
+        self.inner.identity()
+    }
+
     fn folder(&self) -> Option<&Path> {
         None
     }
@@ -179,7 +171,7 @@ impl<S: Store> Store for MemoryCache<S> {
             }
         }
         match here {
-            Some((meta, data)) => slice(self.url_of(key), meta, &data, &get),
+            Some((meta, data)) => Object::whole(self.url_of(key), meta, data).part(get.range),
             None => self.inner.get(key, get).await,
         }
     }
@@ -203,6 +195,8 @@ impl<S: Store> Store for MemoryCache<S> {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use datapipes::ErrorKind;
 
     use super::*;
     use crate::stores::{Memory, StoreExt};

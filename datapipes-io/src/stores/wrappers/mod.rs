@@ -27,7 +27,6 @@ mod flight;
 mod hedge;
 mod limit;
 mod memory_cache;
-mod pieces;
 mod prefix;
 mod rate;
 mod retry;

@@ -56,6 +56,10 @@ impl<S: Store> Store for Prefix<S> {
         self.inner.url_of(&self.key(key))
     }
 
+    fn identity(&self) -> String {
+        format!("{}\n{}", self.inner.identity(), self.prefix)
+    }
+
     fn folder(&self) -> Option<&Path> {
         None
     }

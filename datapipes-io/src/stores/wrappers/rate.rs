@@ -83,6 +83,10 @@ impl<S: Store> Store for Rate<S> {
         self.inner.url_of(key)
     }
 
+    fn identity(&self) -> String {
+        self.inner.identity()
+    }
+
     fn folder(&self) -> Option<&Path> {
         None
     }

@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use super::bucket::Bucket;
-use super::pieces::Pieces;
 use crate::backoff::{Backoff, random};
+use crate::stores::pieces::Pieces;
 use crate::stores::{Body, Get, Meta, Object, Store};
 
 /// Tries again what may pass, and goes on where a body was cut; see [`StoreExt::retry`](super::StoreExt::retry).
@@ -268,6 +268,10 @@ impl<S: Store> Store for Retry<S> {
         self.0.inner.url_of(key)
     }
 
+    fn identity(&self) -> String {
+        self.0.inner.identity()
+    }
+
     fn folder(&self) -> Option<&Path> {
         None
     }
@@ -306,7 +310,7 @@ impl<S: Store> Store for Retry<S> {
             let (meta, range, url) = (object.meta.clone(), object.range.clone(), object.url.clone());
             let mut resumed = Resumed::new(self.0.clone(), key, Get::default(), object, tries);
             resumed.tries.begun = begun;
-            let mut pieces = Pieces::default();
+            let mut pieces = Pieces::of(&range);
             let error = loop {
                 match resumed.next().await {
                     Ok(Some(piece)) => pieces.push(piece),

@@ -92,6 +92,10 @@ impl<S: Store> Store for Verify<S> {
         self.inner.url_of(key)
     }
 
+    fn identity(&self) -> String {
+        self.inner.identity()
+    }
+
     fn folder(&self) -> Option<&Path> {
         None
     }

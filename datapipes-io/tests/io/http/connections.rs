@@ -144,3 +144,24 @@ async fn a_body_that_is_dropped_ends_its_transfer() {
     assert_eq!(store.read("good").await.unwrap(), "good");
     assert_eq!(server.connections(), 2);
 }
+
+/// A runtime of one thread in which nobody waits, as that of a program that lists here and trains there.
+#[test]
+fn row_65_a_connection_of_a_runtime_that_stands_still_is_not_waited_for() {
+    let server = BadHttp::start();
+    server.on("/k", [object("one"), object("two"), object("three"), object("four")]);
+    let store = told(&server, |http| http.first_byte_timeout(Duration::from_secs(5)));
+    let one_thread = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (one_thread(), one_thread());
+    assert_eq!(first.block_on(store.read("k")).unwrap(), "one");
+    let many = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    assert_eq!(many.block_on(store.read("k")).unwrap(), "two");
+    assert_eq!(second.block_on(store.read("k")).unwrap(), "three");
+    assert_eq!(server.connections(), 3);
+    // Each goes on with its own; and those of one that is gone are gone.
+    assert_eq!(first.block_on(store.read("k")).unwrap(), "four");
+    assert_eq!(server.connections(), 3);
+    drop((first, many));
+    server.on("/k", [object("five")]);
+    assert_eq!(one_thread().block_on(store.read("k")).unwrap(), "five");
+}

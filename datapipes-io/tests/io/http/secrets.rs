@@ -89,3 +89,13 @@ async fn row_73_nor_when_nobody_answers() {
         assert!(!shown(&store, &error).contains(MARKER), "{}", shown(&store, &error));
     }
 }
+
+#[test]
+fn row_73_the_query_tells_stores_apart_and_is_not_shown() {
+    let of = |query: &str| Http::new(&format!("http://host/data{query}")).unwrap();
+    assert_eq!(of("?set=a").url(), of("?set=b").url());
+    assert_ne!(of("?set=a").identity(), of("?set=b").identity());
+    assert_eq!(of("?set=a").identity(), of("?set=a").identity());
+    assert_eq!(of("").identity(), "http://host/data/");
+    assert!(!of("?signature=secret").identity().contains("secret"));
+}

@@ -47,6 +47,8 @@ use crate::stores::{Get, Meta, Object, Store};
 #[derive(Clone, Debug)]
 pub struct DiskCache<S> {
     inner: Arc<S>,
+    /// Of the store; see [`Store::identity`].
+    identity: Arc<str>,
     folder: Arc<Folder>,
     path: PathBuf,
     limit: u64,
@@ -69,7 +71,7 @@ struct Trouble {
 /// How long nothing is written after a failure.
 const REST: Duration = Duration::from_secs(10);
 
-impl<S> DiskCache<S> {
+impl<S: Store> DiskCache<S> {
     /// Around a store. Looks through the folder, which blocks for a moment.
     ///
     /// # Errors
@@ -81,6 +83,7 @@ impl<S> DiskCache<S> {
             Error::new(Error::io(error.kind().into()).kind(), words).with_source(error)
         })?;
         Ok(DiskCache {
+            identity: inner.identity().into(),
             inner: Arc::new(inner),
             folder: Arc::new(folder),
             path,
@@ -127,7 +130,7 @@ impl<S> DiskCache<S> {
 impl<S: Store> DiskCache<S> {
     fn id(&self, key: &str, get: &Get) -> Id {
         let mut hash = blake3::Hasher::new();
-        for part in [self.inner.url(), key] {
+        for part in [&self.identity, key] {
             hash.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
         }
         if let Some(range) = &get.range {
@@ -181,6 +184,10 @@ impl<S: Store> Store for DiskCache<S> {
 
     fn url_of(&self, key: &str) -> String {
         self.inner.url_of(key)
+    }
+
+    fn identity(&self) -> String {
+        self.inner.identity()
     }
 
     fn folder(&self) -> Option<&Path> {

@@ -394,3 +394,33 @@ async fn row_83_a_limit_on_the_size_of_files_costs_no_item() {
     assert!(status.success() && dir.path().join("limited").exists());
     assert_eq!(bytes(&dir), 0);
 }
+
+#[tokio::test]
+async fn stores_of_one_url_that_are_two_places_share_nothing() {
+    #[derive(Clone, Debug)]
+    struct At(Memory, &'static str);
+    #[async_trait]
+    impl Store for At {
+        fn url(&self) -> &str {
+            self.0.url()
+        }
+        fn identity(&self) -> String {
+            format!("{} at {}", self.url(), self.1)
+        }
+        async fn get(&self, key: &str, get: Get) -> Result<Object> {
+            self.0.get(key, get).await
+        }
+        fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+            self.0.list(prefix)
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for place in ["here", "there", "here"] {
+        let store = At(Memory::from_iter([("k", place)]), place);
+        // Through wrappers, too.
+        let store = crate::stores::resilient(store).prefix("");
+        let cache = store.cache_on_disk(dir.path().join("cache"), LIMIT).unwrap();
+        assert_eq!(cache.read("k").await.unwrap(), place);
+    }
+    assert_eq!(files(&dir, "e-").len(), 2);
+}
