@@ -4,7 +4,6 @@
 //! `cargo bench --features http --bench far [-- SECTION...]`; the sections are `cap`, `peers`, `slow`, `map`, `first`.
 //! The server runs in a process of its own on the same cores, and models the link (`examples/support/link.rs`).
 //! Peers run with the interpreter that `DATAPIPES_PEERS` names.
-#![allow(clippy::disallowed_methods, reason = "bare requests are measured, each a task")]
 
 #[path = "../examples/support/link.rs"]
 mod link;

@@ -7,8 +7,6 @@
 //! so that its work is not counted as the reader's, and ends with its parent.
 //!
 //! The link has no congestion window: a large object costs one round trip, as on a link that was warm.
-#![allow(clippy::disallowed_methods, reason = "the relay starts tasks")]
-
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
