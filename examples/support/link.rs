@@ -7,6 +7,7 @@
 //! so that its work is not counted as the reader's, and ends with its parent.
 //!
 //! The link has no congestion window: a large object costs one round trip, as on a link that was warm.
+
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
