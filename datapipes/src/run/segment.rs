@@ -60,6 +60,8 @@ pub(crate) struct SegmentSettings {
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     window: AtomicUsize,
+    /// The best duration of a piece, in nanoseconds; 0 before it is known.
+    best_ns: AtomicU64,
     /// Bytes an item that went in keeps alive once it is through.
     weight: AtomicUsize,
 }
@@ -173,7 +175,8 @@ impl Segment {
             Work::Cpu => Window::growing(4 * settings.workers, settings.in_flight),
             Work::Io => {
                 let start = settings.start.max(learned.window.load(Ordering::Relaxed));
-                Window::following(start, settings.in_flight)
+                let best = Some(learned.best_ns.load(Ordering::Relaxed)).filter(|&best| best > 0);
+                Window::following(start, settings.in_flight, best.map(|best| best as f64))
             }
         };
         let line = Line {
@@ -299,7 +302,10 @@ impl Segment {
         let bytes = morsel.out.bytes as f64 / items;
         self.bytes_per_item =
             if self.delivered == 1 { bytes } else { self.bytes_per_item * 0.9 + bytes * 0.1 };
-        self.learned.window.store(self.window.size(), Ordering::Relaxed);
+        self.learned.window.store(self.window.proven(), Ordering::Relaxed);
+        if let Some(best) = self.window.best() {
+            self.learned.best_ns.store(best as u64, Ordering::Relaxed);
+        }
         self.learned.weight.store(self.bytes_per_item as usize, Ordering::Relaxed);
         self.learn_cost(morsel.cost());
         if morsel.is_complete() {
