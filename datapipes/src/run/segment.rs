@@ -254,7 +254,9 @@ impl Segment {
         if self.settings.work == Work::Io && self.flight_items >= self.settings.in_flight {
             return false;
         }
-        let held = self.bytes_per_item * (self.flight_items + self.morsel()) as f64;
+        // Before the first is delivered the others behind it tell what they weigh.
+        let known = if self.delivered == 0 { self.line.out_weight.load(Ordering::Relaxed) } else { 0 };
+        let held = self.bytes_per_item.max(known as f64) * (self.flight_items + self.morsel()) as f64;
         held <= self.settings.bytes as f64
     }
 
