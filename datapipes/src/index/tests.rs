@@ -614,3 +614,23 @@ fn the_last_positions_of_all_that_can_be_counted_are_padded() {
         assert_eq!(seen.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [rank as u64, expected]);
     }
 }
+
+#[test]
+fn each_of_many_rounds_is_started_once() {
+    /// Counts the passes.
+    struct Counted(Arc<AtomicU64>);
+    impl Sampler for Counted {
+        fn len(&self, len: u64) -> u64 {
+            len
+        }
+        fn start(&self, len: u64, rng: &mut crate::Rng) -> Draws {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Random::new().start(len, rng)
+        }
+    }
+    let passes = Arc::new(AtomicU64::new(0));
+    let seen = data(0, 20).sampled(Counted(passes.clone())).repeat(200).fetch().collect().unwrap();
+    assert_eq!(seen.len(), 4000);
+    let passes = passes.load(Ordering::SeqCst);
+    assert!(passes <= 200, "{passes} passes");
+}
