@@ -399,11 +399,10 @@ impl Segment {
             let taken = match taken {
                 Poll::Pending => {
                     // Several may be waited for at once, if that is what is needed anyway. What fans out may give
-                    // all that is needed long before it is through.
+                    // all that is needed long before it is through. Requests may never be through before others are
+                    // taken and dropped: what holds a connection or a permit of which there are few.
                     let wanted = match (self.settings.arity, self.settings.work) {
-                        (Arity::Any, _) => 1,
-                        // A link must not run dry meanwhile.
-                        (_, Work::Io) => (demand.max / self.morsel()).min(self.flight.len() / 8),
+                        (Arity::Any, _) | (_, Work::Io) => 1,
                         (_, Work::Cpu) => (demand.max / self.morsel()).min(self.flight.len() / 2),
                     };
                     if self.line.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
