@@ -79,7 +79,9 @@ impl fmt::Debug for FileRef {
 /// Files are equal if they are the same object of the same store.
 impl PartialEq for FileRef {
     fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity()
+        // Paths are equal part by part; keys of a store are not the same with another number of slashes.
+        let same_key = || self.store.is_none() || self.path.as_os_str() == other.path.as_os_str();
+        self.identity() == other.identity() && same_key()
     }
 }
 
@@ -149,6 +151,17 @@ mod tests {
         assert_eq!(readable(b"a\xffb"), "a\\xffb");
         assert_ne!(readable(b"a\xff"), readable(b"a\xfe"));
         assert_eq!(readable("ü".as_bytes()), "ü");
+    }
+
+    #[test]
+    fn keys_of_a_store_are_equal_if_they_are_the_same_text() {
+        let store: Arc<dyn Store> = Arc::new(crate::stores::Memory::new());
+        let stored = |key: &str| FileRef::stored(store.clone(), key, None);
+        assert_eq!(stored("a/b"), stored("a/b"));
+        for other in ["a//b", "a/b/", "a/./b"] {
+            assert_ne!(stored("a/b"), stored(other));
+        }
+        assert_eq!(FileRef::new("a//b"), FileRef::new("a/b"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
 use datapipes::{Graph, Result};
 
+use crate::stores::local::is_inside;
 use crate::stores::{ListStore, Store};
 use crate::{File, FileRef, Gunzip, LoadFiles, Sample, Samples, Untar};
 
@@ -33,6 +34,9 @@ pub trait StoreGraph: Store + Sized {
     fn list_files(self, pattern: &str) -> Graph<FileRef>;
 
     /// The objects under some keys, in that order, without asking the store for a list.
+    ///
+    /// # Errors
+    /// A key that the store refuses, such as one that leaves a folder, is an error where the object is loaded.
     ///
     /// # Examples
     /// ```
@@ -98,9 +102,10 @@ impl<S: Store> StoreGraph for S {
     }
     fn files<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Graph<FileRef> {
         let store: Arc<dyn Store> = Arc::new(self);
-        let file = |key: K| match store.folder() {
-            Some(folder) => FileRef::below(folder, Path::new(&key.into())),
-            None => FileRef::stored(store.clone(), key, None),
+        let file = |key: K| match (store.folder(), key.into()) {
+            (Some(folder), key) if is_inside(&key) => FileRef::below(folder, Path::new(&key)),
+            // A key that leaves the folder the store itself refuses, in its place.
+            (_, key) => FileRef::stored(store.clone(), key, None),
         };
         Graph::from_vec(keys.into_iter().map(file).collect::<Vec<_>>()).named("files")
     }
@@ -220,5 +225,26 @@ impl FileGraph for Graph<File> {
     }
     fn samples(self) -> Graph<Sample> {
         self.pipe(Samples::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::local::Local;
+    use datapipes::ErrorKind;
+
+    #[test]
+    fn keys_that_leave_a_folder_are_refused_as_by_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let (inside, outside) = (dir.path().join("in"), dir.path().join("out.txt"));
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::write(&outside, "secret").unwrap();
+        std::fs::write(inside.join("a.txt"), "a").unwrap();
+        let read = |key: &str| Local::new(&inside).files([key]).load_files().collect();
+        assert_eq!(read("a.txt").unwrap()[0].data, "a");
+        for key in ["../out.txt", outside.to_str().unwrap(), "", "./a.txt"] {
+            assert_eq!(read(key).unwrap_err().kind(), ErrorKind::Unsupported, "{key}");
+        }
     }
 }

@@ -135,3 +135,68 @@ fn an_epoch_begins_with_what_the_last_one_found() {
     wanted.store(400 + found, SeqCst);
     loader.epoch(1).blocking().try_for_each(|batch| batch.map(drop)).unwrap();
 }
+
+#[test]
+fn what_waits_for_a_slow_first_answer_stays_within_the_bytes() {
+    let desk = Desk::new();
+    let asked = desk.clone();
+    let graph = Graph::range(0..200).map_async(move |n| {
+        let desk = asked.clone();
+        async move {
+            desk.begin();
+            if n == 0 {
+                // What is in flight at the start comes through, and then as many more as are let.
+                desk.until(0, 16).await?;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                let begun = desk.0.borrow().0;
+                return if begun <= 20 {
+                    Ok(n)
+                } else {
+                    Err(Error::new(ErrorKind::Limit, begun.to_string()))
+                };
+            }
+            if n > 1 {
+                // So that weights are known.
+                desk.until(0, 1).await?;
+            }
+            desk.end();
+            datapipes::Ok(n)
+        }
+    });
+    // Ten fit into the share of the segment; the first batch needs 17.
+    let graph = graph.weighed(|_| 1000).batch(17);
+    let loader = DataLoader::builder(graph).workers(2).memory(20_000).build().unwrap();
+    let first = loader.epoch(0).blocking().next().unwrap();
+    assert_eq!(first.unwrap().len(), 17);
+}
+
+/// One item each weighs more than its part of the bytes, so that its piece ends only when it was taken.
+fn large(millis: impl Fn(u64) -> u64 + Clone + Send + Sync + 'static) -> datapipes::loader::Builder<u64> {
+    let graph = Graph::range(0..1500).map_async(move |n| {
+        let wait = Duration::from_millis(millis(n));
+        async move {
+            tokio::time::sleep(wait).await;
+            datapipes::Ok(n)
+        }
+    });
+    DataLoader::builder(graph.weighed(|_| 50_000)).workers(2).memory(2 * 2048 * 40_000)
+}
+
+#[test]
+fn a_slow_consumer_of_large_items_makes_nothing_grow() {
+    let loader = large(|_| 0).prefetch(1).build().unwrap();
+    for item in loader.epoch(0).blocking().take(100) {
+        item.unwrap();
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    let window = loader.stats().unwrap().segments[0].window;
+    assert!(window < 8, "{window}");
+}
+
+#[test]
+fn the_wait_for_an_earlier_item_is_not_taken_for_the_link() {
+    let loader = large(|n| if n % 32 == 31 { 12 } else { 1 }).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 1500);
+    let window = loader.stats().unwrap().segments[0].window;
+    assert!(window > 80, "{window}");
+}

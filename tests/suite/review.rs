@@ -299,3 +299,21 @@ fn what_a_queue_keeps_ready_stays_within_the_bytes() {
     let most = MOST.load(Ordering::SeqCst);
     assert!(most < 100, "{most} kB alive where 40 kB may wait");
 }
+
+#[test]
+fn what_is_through_is_delivered_though_the_others_wait_for_it_to_be_dropped() {
+    for (permits, in_flight) in [(1, 64), (1, 200), (3, 200)] {
+        let free = std::sync::Arc::new(tokio::sync::Semaphore::new(permits));
+        let graph = Graph::range(0..100)
+            .map_async(move |n| {
+                let free = free.clone();
+                async move { Ok::<_, Error>((n, free.acquire_owned().await.unwrap())) }
+            })
+            .concurrency(in_flight);
+        let loader = DataLoader::builder(graph).workers(2).order(Order::Arrival).build().unwrap();
+        let mut seen =
+            in_time(move || loader.epoch(0).blocking().map(|item| item.unwrap().0).collect::<Vec<_>>());
+        seen.sort_unstable();
+        assert_eq!(seen, Vec::from_iter(0..100), "{permits} of {in_flight}");
+    }
+}

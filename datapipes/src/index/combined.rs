@@ -102,9 +102,8 @@ impl<T: Send + 'static> Lookup<Index> for Batched<T> {
         if samples.len() != keys.len() {
             return Err(too_few());
         }
-        let named = |(sample, key): (Result<T>, Index)| match key {
-            Index::One(index) => sample.map_err(|error| error.within(format_args!("sample {index}"))),
-            _ => sample,
+        let named = |(sample, key): (Result<T>, Index)| {
+            sample.map_err(|error| error.within(format_args!("sample {key}")))
         };
         samples.into_iter().zip(keys).map(named).collect()
     }
@@ -112,7 +111,7 @@ impl<T: Send + 'static> Lookup<Index> for Batched<T> {
         self.0.name()
     }
     fn weigh(&self, samples: &Vec<T>) -> Option<usize> {
-        samples.iter().map(|sample| self.0.weigh(sample)).sum()
+        Some(samples.iter().map(|sample| self.0.weigh(sample).unwrap_or(size_of_val(sample))).sum())
     }
 }
 

@@ -64,7 +64,7 @@ where
         Facts::any_order()
     }
     fn weigh(&self, samples: &Vec<L::Out>) -> Option<usize> {
-        samples.iter().map(|sample| self.0.weigh(sample)).sum()
+        Some(samples.iter().map(|sample| self.0.weigh(sample).unwrap_or(size_of_val(sample))).sum())
     }
 }
 
@@ -145,5 +145,15 @@ mod tests {
         let alone = Graph::from_vec(vec![vec![1u64]]).fetch_batches(Halves).collect().unwrap_err();
         assert_eq!(alone.to_string(), "fetch_batches: 0:0: not found: odd");
         assert_eq!(FetchBatches::new(Halves).weigh(&vec![1, 2]), Some(200));
+        // What says nothing of its weight weighs what it takes.
+        struct Light;
+        #[async_trait]
+        impl Lookup<u64> for Light {
+            type Out = [u64; 100];
+            async fn get(&self, key: u64) -> Result<[u64; 100]> {
+                Ok([key; 100])
+            }
+        }
+        assert_eq!(FetchBatches::new(Light).weigh(&vec![[1; 100], [2; 100]]), Some(1600));
     }
 }

@@ -546,3 +546,91 @@ fn a_map_pipe_is_looked_up_by_index() {
     let firsts = keys.fetch(held).map(|sample| sample[0]).collect().unwrap();
     assert_eq!(firsts, [3, 1]);
 }
+
+#[test]
+fn wrong_weights_are_found_when_the_loader_is_built_however_many_inputs_there_are() {
+    for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-300] {
+        for inputs in 1..8u64 {
+            let rest = (0..inputs).map(|n| (data(100 * n, 10), 0.3));
+            let mixed = Indexed::mix(rest.chain([(data(0, 10), wrong)]));
+            // The length is asked for before anything is checked.
+            let graph = mixed.clone().shuffle().fetch();
+            assert!(DataLoader::builder(graph).build().is_err(), "{wrong} and {inputs} others");
+            mixed.len();
+        }
+    }
+}
+
+#[test]
+fn hundreds_of_data_sets_are_mixed_at_once() {
+    let begun = std::time::Instant::now();
+    let inputs = (0..300).map(|n| (data(1000 * n, 1 + n % 97), 1.0 + (n % 13) as f64));
+    let mixed = Indexed::mix(inputs);
+    let all: u64 = (0..300).map(|n| 1 + n % 97).sum();
+    assert_eq!(mixed.len(), all);
+    let seen: BTreeSet<u64> = mixed.fetch().collect().unwrap().into_iter().collect();
+    assert_eq!(seen.len() as u64, all);
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn an_error_in_a_batch_says_which_sample_it_was_in_any_data() {
+    let some = Indexed::from_fn(4, |n| async move {
+        if n == 2 { Err(Error::new(ErrorKind::NotFound, "gone")) } else { Ok(n) }
+    });
+    let said = |batches: Graph<Vec<u64>>| batches.collect().unwrap_err().to_string();
+    let both = Indexed::concat([data(0, 3), some.clone()]);
+    assert!(said(both.batch(4).fetch()).ends_with("not found: sample 2 of input 1: gone"));
+    let pairs = some.zip(data(0, 9)).map(|(a, b)| a + b);
+    let said = said(pairs.batch(4).fetch());
+    assert!(said.ends_with("not found: sample (2, 2): gone"), "{said}");
+}
+
+#[test]
+fn a_batch_weighs_what_its_samples_take() {
+    // One takes 3200 bytes, which do not fit, so that it is read in each round.
+    let reads = Arc::new(AtomicU64::new(0));
+    let count = reads.clone();
+    let data = Indexed::from_fn(8, move |n| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { Ok::<_, Error>([n; 100]) }
+    });
+    let batches = data.batch(4).cache(3000).repeat(2);
+    assert_eq!(batches.fetch().collect().unwrap().len(), 4);
+    assert_eq!(reads.load(Ordering::SeqCst), 16);
+}
+
+/// As many positions as can be counted, of which the last row goes on behind the end.
+#[test]
+fn the_last_positions_of_all_that_can_be_counted_are_padded() {
+    let whole = data(0, 10).repeat(u64::MAX);
+    assert_eq!(whole.len(), u64::MAX);
+    let last = u64::MAX / 7;
+    for rank in 0..7 {
+        let graph = whole.clone().shard().subset(vec![0, last]).fetch();
+        let seen = run(graph, 0, (rank, 7), Uneven::Pad);
+        // The last position is number u64::MAX - 1, and what comes behind it begins again.
+        let expected = if rank == 0 { (u64::MAX - 1) % 10 } else { rank as u64 - 1 };
+        assert_eq!(seen.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [rank as u64, expected]);
+    }
+}
+
+#[test]
+fn each_of_many_rounds_is_started_once() {
+    /// Counts the passes.
+    struct Counted(Arc<AtomicU64>);
+    impl Sampler for Counted {
+        fn len(&self, len: u64) -> u64 {
+            len
+        }
+        fn start(&self, len: u64, rng: &mut crate::Rng) -> Draws {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Random::new().start(len, rng)
+        }
+    }
+    let passes = Arc::new(AtomicU64::new(0));
+    let seen = data(0, 20).sampled(Counted(passes.clone())).repeat(200).fetch().collect().unwrap();
+    assert_eq!(seen.len(), 4000);
+    let passes = passes.load(Ordering::SeqCst);
+    assert!(passes <= 200, "{passes} passes");
+}

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::task::{self, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
 use tokio::runtime::Handle;
@@ -90,7 +90,7 @@ pub(super) struct Line {
 /// What became of a morsel.
 #[derive(Default)]
 struct Fate {
-    /// Nanoseconds spent on it: of work for CPU work, from its start to its end for I/O.
+    /// Nanoseconds spent on it: of work for CPU work; for I/O from its start to its end, without waiting for room.
     spent: AtomicU64,
     /// It came to its end. If not, its runtime was shut down under it.
     complete: AtomicBool,
@@ -124,7 +124,9 @@ impl Morsel {
             let mut output = None;
             let mut chunk = Some(chunk);
             let mut started = None;
+            let mut waited = Duration::ZERO;
             loop {
+                let begun = Instant::now();
                 let room = poll_fn(|cx| {
                     let room = put.poll_ready(cx);
                     if room.is_pending() {
@@ -133,6 +135,7 @@ impl Morsel {
                     room
                 });
                 let Some(room) = room.await else { return };
+                waited += begun.elapsed();
                 // No more at once than the bytes allow; where one item may become any number, the first is weighed.
                 let max = match weight.load(Ordering::Relaxed) {
                     0 if fans_out => 1,
@@ -174,7 +177,9 @@ impl Morsel {
                     }
                     None => {
                         if let (Work::Io, Some(started)) = (work, started) {
-                            told.spent.store(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                            // The wait for the consumer tells nothing of the work.
+                            let spent = started.elapsed().saturating_sub(waited);
+                            told.spent.store(spent.as_nanos() as u64, Ordering::Relaxed);
                         }
                         return told.complete.store(true, Ordering::SeqCst);
                     }

@@ -60,6 +60,8 @@ pub(crate) struct SegmentSettings {
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     window: AtomicUsize,
+    /// The best duration of a piece, in nanoseconds; 0 before it is known.
+    best_ns: AtomicU64,
     /// Bytes an item that went in keeps alive once it is through.
     weight: AtomicUsize,
 }
@@ -173,7 +175,8 @@ impl Segment {
             Work::Cpu => Window::growing(4 * settings.workers, settings.in_flight),
             Work::Io => {
                 let start = settings.start.max(learned.window.load(Ordering::Relaxed));
-                Window::following(start, settings.in_flight)
+                let best = Some(learned.best_ns.load(Ordering::Relaxed)).filter(|&best| best > 0);
+                Window::following(start, settings.in_flight, best.map(|best| best as f64))
             }
         };
         let line = Line {
@@ -251,7 +254,9 @@ impl Segment {
         if self.settings.work == Work::Io && self.flight_items >= self.settings.in_flight {
             return false;
         }
-        let held = self.bytes_per_item * (self.flight_items + self.morsel()) as f64;
+        // Before the first is delivered the others behind it tell what they weigh.
+        let known = if self.delivered == 0 { self.line.out_weight.load(Ordering::Relaxed) } else { 0 };
+        let held = self.bytes_per_item.max(known as f64) * (self.flight_items + self.morsel()) as f64;
         held <= self.settings.bytes as f64
     }
 
@@ -299,7 +304,10 @@ impl Segment {
         let bytes = morsel.out.bytes as f64 / items;
         self.bytes_per_item =
             if self.delivered == 1 { bytes } else { self.bytes_per_item * 0.9 + bytes * 0.1 };
-        self.learned.window.store(self.window.size(), Ordering::Relaxed);
+        self.learned.window.store(self.window.proven(), Ordering::Relaxed);
+        if let Some(best) = self.window.best() {
+            self.learned.best_ns.store(best as u64, Ordering::Relaxed);
+        }
         self.learned.weight.store(self.bytes_per_item as usize, Ordering::Relaxed);
         self.learn_cost(morsel.cost());
         if morsel.is_complete() {
@@ -391,16 +399,10 @@ impl Segment {
             let taken = match taken {
                 Poll::Pending => {
                     // Several may be waited for at once, if that is what is needed anyway. What fans out may give
-                    // all that is needed long before it is through.
+                    // all that is needed long before it is through. Requests may never be through before others are
+                    // taken and dropped: what holds a connection or a permit of which there are few.
                     let wanted = match (self.settings.arity, self.settings.work) {
-                        (Arity::Any, _) => 1,
-                        // By Little's law so many come within the time of a morsel. To wait for more might be to
-                        // wait for the next round trip.
-                        (_, Work::Io) => {
-                            let each = (self.cost_ns * self.morsel() as f64).max(1.0);
-                            let soon = (MORSEL_NS as f64 * self.flight.len() as f64 / each) as usize;
-                            (demand.max / self.morsel()).min(soon).min(self.flight.len() / 8)
-                        }
+                        (Arity::Any, _) | (_, Work::Io) => 1,
                         (_, Work::Cpu) => (demand.max / self.morsel()).min(self.flight.len() / 2),
                     };
                     if self.line.bell.poll(cx, wanted.max(1)) || wanted <= 1 {

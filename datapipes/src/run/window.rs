@@ -84,9 +84,13 @@ impl Window {
         Window { size: start.clamp(1, most.max(1)), most: most.max(1), through: 0, rule: None }
     }
 
-    /// From `start` up to `most`, as long as it pays.
-    pub(crate) fn following(start: usize, most: usize) -> Self {
-        let rule = Rule { best: f64::INFINITY, phase: Phase::Growing, round: Round::default(), hold: HOLD };
+    /// From `start` up to `most`, as long as it pays. `best` is the best duration of a piece that is known already, in
+    /// nanoseconds: a start with many in flight makes a queue at once, and would take its time for the link's.
+    pub(crate) fn following(start: usize, most: usize, best: Option<f64>) -> Self {
+        // What was found before has grown as far as it should.
+        let phase = if best.is_some() { Phase::Holding(HOLD) } else { Phase::Growing };
+        let best = best.unwrap_or(f64::INFINITY);
+        let rule = Rule { best, phase, round: Round::default(), hold: HOLD };
         Window { rule: Some(rule), ..Window::growing(start, most) }
     }
 
@@ -95,13 +99,26 @@ impl Window {
         self.size
     }
 
+    /// How many have proved worth it: the size, without what is only being tried.
+    pub(crate) fn proven(&self) -> usize {
+        match self.rule.as_ref().map(|rule| rule.phase) {
+            Some(Phase::Trying { from, .. } | Phase::Judging { from, .. }) => from,
+            _ => self.size,
+        }
+    }
+
+    /// The best duration of a piece so far, in nanoseconds, if that is followed and known.
+    pub(crate) fn best(&self) -> Option<f64> {
+        self.rule.as_ref().map(|rule| rule.best).filter(|best| best.is_finite())
+    }
+
     /// A piece is through, at the time `now`, and took so long, both in nanoseconds. `wanted` says whether the consumer
     /// waited for it.
     pub(crate) fn through(&mut self, took: f64, now: u64, wanted: bool) {
         let may_grow = match &mut self.rule {
             None => true,
             Some(rule) => {
-                rule.learn(&mut self.size, took, now);
+                rule.learn(&mut self.size, self.most, took, now);
                 match rule.phase {
                     Phase::Growing => true,
                     Phase::Trying { until, .. } => self.size < until,
@@ -121,7 +138,7 @@ impl Window {
 }
 
 impl Rule {
-    fn learn(&mut self, size: &mut usize, took: f64, now: u64) {
+    fn learn(&mut self, size: &mut usize, most: usize, took: f64, now: u64) {
         let begun = *self.round.begun.get_or_insert(now);
         self.round.pieces += 1;
         self.round.took += took.min(OUTLIER * self.best);
@@ -132,6 +149,7 @@ impl Rule {
         let mean = round.took / round.pieces as f64;
         let rate = round.pieces as f64 / (now - begun).max(1) as f64;
         self.best = self.best.min(mean);
+        let larger = (*size + (*size / 4).max(1)).min(most);
         let crowded = mean > CROWDED * self.best;
         self.phase = match self.phase {
             Phase::Growing if !crowded => Phase::Growing,
@@ -140,7 +158,7 @@ impl Rule {
                 self.hold = HOLD;
                 Phase::Growing
             }
-            Phase::Holding(0) => Phase::Trying { from: *size, until: *size + (*size / 4).max(1), rate },
+            Phase::Holding(0) => Phase::Trying { from: *size, until: larger, rate },
             Phase::Holding(rounds) => Phase::Holding(rounds - 1),
             Phase::Trying { from, until, rate } if *size >= until => {
                 Phase::Judging { from, rate, settled: false }
@@ -151,7 +169,7 @@ impl Rule {
             Phase::Judging { from, rate, settled: false } => Phase::Judging { from, rate, settled: true },
             Phase::Judging { rate: before, .. } if rate > 1.1 * before => {
                 self.hold = HOLD;
-                Phase::Trying { from: *size, until: *size + (*size / 4).max(1), rate }
+                Phase::Trying { from: *size, until: larger, rate }
             }
             Phase::Judging { from, .. } => {
                 *size = from;
@@ -208,7 +226,7 @@ mod tests {
         for rtt in [0, 20, 150] {
             // 100 MB/s in pieces of 115 kB: 870 pieces/s.
             let mut link = Link { rtt: rtt * MS, each: 1_150_000, free: 0 };
-            let mut window = Window::following(64, 2048);
+            let mut window = Window::following(64, 2048, None);
             let (rate, most) = run(&mut window, &mut link, 0, 60_000 * MS);
             assert!(rate > 0.97 * 869.5, "{rtt} ms: {rate}");
             let fills = (rtt as f64 / 1.15).max(32.0);
@@ -217,9 +235,37 @@ mod tests {
     }
 
     #[test]
+    fn epoch_after_epoch_the_link_is_not_flooded() {
+        let mut link = Link { rtt: 150 * MS, each: 1_150_000, free: 0 };
+        let (mut learned, mut best) = (64, None);
+        let mut sizes = Vec::new();
+        for epoch in 0..8 {
+            let mut window = Window::following(learned, 2048, best);
+            run(&mut window, &mut link, epoch * 20_000 * MS, (epoch + 1) * 20_000 * MS);
+            // All that is in flight arrives before the next epoch.
+            link.free = 0;
+            (learned, best) = (window.proven(), window.best());
+            sizes.push(learned);
+        }
+        assert!(learned < 460, "{sizes:?}");
+    }
+
+    #[test]
+    fn a_trial_ends_at_the_most_that_is_allowed() {
+        // Crowded from the start, by what is known: only trials make it larger.
+        let mut window = Window::following(64, 70, Some(1.0));
+        let mut judged = false;
+        for n in 0..64 * 40 {
+            window.through(1e6, n * MS, true);
+            judged |= matches!(window.rule.as_ref().expect("it follows").phase, Phase::Judging { .. });
+        }
+        assert!(judged && window.proven() == 64, "{window:?}");
+    }
+
+    #[test]
     fn an_uncapped_link_gets_all_there_is() {
         let mut link = Link { rtt: 150 * MS, each: 1_000, free: 0 };
-        let mut window = Window::following(64, 2048);
+        let mut window = Window::following(64, 2048, None);
         let (rate, most) = run(&mut window, &mut link, 0, 20_000 * MS);
         assert_eq!(most, 2048);
         assert!(rate > 0.95 * 2048.0 / 0.15, "{rate}");
@@ -228,7 +274,7 @@ mod tests {
     #[test]
     fn a_link_that_gets_longer_or_shorter_is_followed() {
         let mut link = Link { rtt: 20 * MS, each: 1_150_000, free: 0 };
-        let mut window = Window::following(64, 2048);
+        let mut window = Window::following(64, 2048, None);
         run(&mut window, &mut link, 0, 20_000 * MS);
         let before = window.size();
         link.rtt = 150 * MS;
@@ -242,7 +288,7 @@ mod tests {
         let sizes: Vec<usize> = (1..8)
             .map(|trips| {
                 let mut link = Link { rtt: 100 * MS, each: 1_000, free: 0 };
-                let mut window = Window::following(64, 2048);
+                let mut window = Window::following(64, 2048, None);
                 run(&mut window, &mut link, 0, trips * 100 * MS);
                 window.size()
             })
@@ -253,7 +299,7 @@ mod tests {
 
     #[test]
     fn nothing_grows_for_a_consumer_that_does_not_wait() {
-        let mut window = Window::following(8, 2048);
+        let mut window = Window::following(8, 2048, None);
         (0..10_000).for_each(|n| window.through(1e6, n * MS, false));
         assert_eq!(window.size(), 8);
     }
@@ -280,7 +326,7 @@ mod tests {
     #[test]
     fn unequal_sizes_are_no_crowd() {
         // A connection carries 1 MB/s, so that time follows size; there is no bottleneck.
-        let mut window = Window::following(8, 512);
+        let mut window = Window::following(8, 512, None);
         let (mut seed, mut now) = (1u64, 0);
         for _ in 0..20_000 {
             seed = crate::rng::mix(seed);

@@ -112,7 +112,7 @@ fn named(url: &str, error: io::Error) -> Error {
 }
 
 /// Whether a key stays in the root, and is the only one for its file.
-fn is_inside(key: &str) -> bool {
+pub(crate) fn is_inside(key: &str) -> bool {
     let foreign: &[char] = if cfg!(windows) { &['\0', '\\', ':'] } else { &['\0'] };
     !key.contains(foreign) && key.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }

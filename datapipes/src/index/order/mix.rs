@@ -36,17 +36,8 @@ impl Join<Vec<Indices>> for Mix {
         "index_mix".to_owned()
     }
     fn facts(&self) -> Facts {
-        let problem = if self.weights.is_empty() {
-            Some("no inputs")
-        } else if !self.weights.iter().all(|&weight| weight > 0.0 && weight.is_finite()) {
-            Some("a weight that is not a positive number")
-        } else if self.weights.iter().any(|weight| weight / least(&self.weights) > MOST) {
-            Some("weights more than a billion times apart")
-        } else {
-            None
-        };
         let settings = format!("weights {:?}, {:?}", self.weights, self.rule);
-        facts().with_settings(settings).with_problem(problem)
+        facts().with_settings(settings).with_problem(problem(&self.weights))
     }
 }
 
@@ -57,12 +48,29 @@ impl Mix {
     }
 }
 
+/// What is wrong with some weights.
+fn problem(weights: &[f64]) -> Option<&'static str> {
+    if weights.is_empty() {
+        Some("no inputs")
+    } else if !weights.iter().all(|&weight| weight > 0.0 && weight.is_finite()) {
+        Some("a weight that is not a positive number")
+    } else if weights.iter().any(|weight| weight / least(weights) > MOST) {
+        Some("weights more than a billion times apart")
+    } else {
+        None
+    }
+}
+
 fn least(weights: &[f64]) -> f64 {
     weights.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// Whole weights are taken as they are, others to a millionth of the least.
+/// Whole weights are taken as they are, others to a millionth of the least. None has a share of wrong weights, with which
+/// no loader is built.
 fn shares(weights: &[f64]) -> Vec<u64> {
+    if problem(weights).is_some() {
+        return vec![0; weights.len()];
+    }
     let least = least(weights);
     let whole = weights.iter().all(|&weight| weight.fract() == 0.0 && weight <= MOST * SCALE);
     let share = |&weight: &f64| if whole { weight as u64 } else { (weight / least * SCALE).round() as u64 };
@@ -87,16 +95,20 @@ fn whose(shares: &[u64], turn: u64) -> (usize, u64) {
     unreachable!("the last input takes what is left")
 }
 
-/// How many of the turns `0..turns` are those of an input.
-fn turns_of(shares: &[u64], input: usize, turns: u64) -> u64 {
+/// How many of the turns `0..turns` are those of each input.
+fn turns_of_each(shares: &[u64], turns: u64) -> impl Iterator<Item = u64> {
     let mut turns = u128::from(turns);
     let mut rest: u128 = shares.iter().map(|&share| u128::from(share)).sum();
-    for &share in &shares[..input] {
+    shares.iter().map(move |&share| {
+        if share == 0 {
+            return 0;
+        }
         let others = rest - u128::from(share);
-        turns = turns * others / rest;
-        rest = others;
-    }
-    (turns - turns * (rest - u128::from(shares[input])) / rest) as u64
+        let left = turns * others / rest;
+        let own = turns - left;
+        (turns, rest) = (left, others);
+        own as u64
+    })
 }
 
 /// The positions up to the turn at which an input is exhausted, and who shares them.
@@ -113,27 +125,23 @@ fn phases(shares: &[u64], lens: &[u64], rule: Rule) -> Vec<Phase> {
     let mut phases = Vec::new();
     let (mut begin, mut shares, mut before) = (0u64, shares.to_vec(), vec![0u64; lens.len()]);
     while shares.iter().any(|&share| share > 0) {
-        // The first turn of an input that has nothing left.
-        let exhausted = |input: usize| {
-            let left = lens[input] - before[input];
-            // The least number of turns of which it has more than are left, less one: its shares grow one by one.
-            let (mut low, mut high) = (0u64, u64::MAX - begin);
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if turns_of(&shares, input, middle) > left { high = middle } else { low = middle + 1 }
-            }
-            low.saturating_sub(1)
+        // The least number of turns of which one has more than are left, less one: they grow one by one.
+        let missed = |turns: u64| {
+            let turns = turns_of_each(&shares, turns).zip(lens.iter().zip(&before));
+            turns.enumerate().find(|(_, (turns, (len, before)))| turns > &(*len - *before))
         };
-        let inputs = (0..lens.len()).filter(|&input| shares[input] > 0);
-        let Some((turns, input)) = inputs.map(|input| (exhausted(input), input)).min() else { break };
-        let end = begin + turns;
-        let counts: Vec<u64> = (0..lens.len())
-            .map(|input| if shares[input] > 0 { turns_of(&shares, input, turns) } else { 0 })
-            .collect();
-        phases.push(Phase { begin, end, shares: shares.clone(), before: before.clone() });
-        if rule == Rule::FirstExhausted {
-            break;
+        let (mut low, mut high) = (0u64, u64::MAX - begin);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if missed(middle).is_some() { high = middle } else { low = middle + 1 }
         }
+        let exhausted = missed(low).map(|(input, _)| input);
+        let turns = low.saturating_sub(1);
+        let end = begin + turns;
+        let counts: Vec<u64> = turns_of_each(&shares, turns).collect();
+        phases.push(Phase { begin, end, shares: shares.clone(), before: before.clone() });
+        // Without one there are more samples than can be counted.
+        let Some(input) = exhausted.filter(|_| rule == Rule::AllExhausted) else { break };
         before.iter_mut().zip(counts).for_each(|(before, count)| *before += count);
         (begin, shares[input]) = (end, 0);
     }

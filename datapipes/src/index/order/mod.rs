@@ -11,6 +11,7 @@ mod shard;
 mod step;
 mod zip;
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -30,6 +31,19 @@ pub(super) enum Index {
     In(usize, Box<Index>),
     /// A sample of each part of a zip, or those of a batch.
     Many(Box<[Index]>),
+}
+
+impl fmt::Display for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Index::One(index) => write!(f, "{index}"),
+            Index::In(input, index) => write!(f, "{index} of input {input}"),
+            Index::Many(parts) => {
+                let parts: Vec<String> = parts.iter().map(Index::to_string).collect();
+                write!(f, "({})", parts.join(", "))
+            }
+        }
+    }
 }
 
 /// Which sample stands at a position, and where it comes from.

@@ -1,6 +1,6 @@
 //! The order above, several times.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Course, Indices, Place, each, facts};
 use crate::rng::mix;
@@ -42,16 +42,27 @@ struct Rounds {
     outer: u64,
     first: Indices,
     later: Box<[OnceLock<Indices>]>,
+    /// The one of the others that was asked for last.
+    last: Mutex<Option<(u64, Indices)>>,
 }
 
-/// So many rounds are kept; others are started anew for each position, which is cheap for all but a few samplers.
+/// So many rounds are kept, and the last one of the others: a position of a shuffled mix of more starts its round anew,
+/// which is cheap for all but a few samplers.
 const KEPT: u64 = 64;
 
 impl Rounds {
     fn start(rounds: u64, above: Indices, outer: u64) -> Indices {
         let first = if outer == 0 { above.clone() } else { above.again(mix(outer)) };
         let later = (1..rounds.min(KEPT)).map(|_| OnceLock::new()).collect();
-        Arc::new(Rounds { rounds, above, outer, first, later })
+        Arc::new(Rounds { rounds, above, outer, first, later, last: Mutex::default() })
+    }
+
+    fn last(&self, round: u64) -> Indices {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((kept, order)) if *kept == round => order.clone(),
+            _ => last.insert((round, self.later(round))).1.clone(),
+        }
     }
 
     /// Rounds within rounds are numbered as those of [`Graph::repeat`](crate::Graph::repeat).
@@ -71,7 +82,7 @@ impl Course for Rounds {
             None => self.first.at(position),
             Some(later) => match self.later.get(later as usize) {
                 Some(kept) => kept.get_or_init(|| self.later(round)).at(position),
-                None => self.later(round).at(position),
+                None => self.last(round).at(position),
             },
         }
     }

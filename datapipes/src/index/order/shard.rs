@@ -68,12 +68,12 @@ impl Course for Part {
     }
     fn at(&self, position: u64) -> Place {
         assert!(position < self.len, "position {position} of {}", self.len);
-        let (at, all) = (position * self.world + self.index, self.above.len());
-        let mut place = self.above.at(at % all);
-        if at >= all {
-            // Two steps down, which no round of a repeat takes.
-            place.origin = place.origin.child(0).child(at / all);
-        }
+        // The last row of positions begins before the end, but may go on behind it.
+        let (row, all) = (position * self.world, self.above.len());
+        let Some(over) = self.index.checked_sub(all - row) else { return self.above.at(row + self.index) };
+        let mut place = self.above.at(over % all);
+        // Two steps down, which no round of a repeat takes.
+        place.origin = place.origin.child(0).child(1 + over / all);
         place
     }
     fn again(&self, round: u64) -> Indices {
