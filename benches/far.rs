@@ -286,15 +286,6 @@ impl Bench {
     }
 
     fn first(&self) -> Result<(), BoxError> {
-        println!("\nTime to the first batch of {BATCH}, of which a round trip is to connect; memory");
-        for rtt in [0, 20, 150] {
-            let pass = (0..3)
-                .map(|_| Ok(self.read(&format!("rtt={rtt}"), STRICT)?.batches[0] * 1e3))
-                .collect::<Result<Vec<f64>, BoxError>>()?;
-            let first = median(pass);
-            println!("{rtt} ms: {first:.1} ms");
-            bar(&format!("ms over connect and request, {rtt} ms"), first - 2.0 * rtt as f64, 50.0, false);
-        }
         let before = memory_mb("VmHWM");
         let in_flight = 256;
         let setting = Setting { in_flight: Some(in_flight), ..STRICT };
@@ -304,6 +295,15 @@ impl Bench {
             "peak memory {:.0} MB ({before:.0} MB before); {asked:.0} MB in flight asked for",
             memory_mb("VmHWM")
         );
+        println!("\nTime to the first batch of {BATCH}, of which a round trip is to connect");
+        for rtt in [0, 20, 150] {
+            let pass = (0..3)
+                .map(|_| Ok(self.read(&format!("rtt={rtt}"), STRICT)?.batches[0] * 1e3))
+                .collect::<Result<Vec<f64>, BoxError>>()?;
+            let first = median(pass);
+            println!("{rtt} ms: {first:.1} ms");
+            bar(&format!("ms over connect and request, {rtt} ms"), first - 2.0 * rtt as f64, 50.0, false);
+        }
         Ok(())
     }
 
