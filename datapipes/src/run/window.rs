@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn slow_connections_are_no_crowd() {
         // Each fourth is ten times slower, and each tenth had to connect first.
-        let mut window = Window::following(32, 1024);
+        let mut window = Window::following(32, 1024, None);
         let mut flying = BinaryHeap::new();
         let (mut seed, mut now) = (1u64, 0);
         for _ in 0..20_000 {
