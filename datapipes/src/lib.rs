@@ -30,7 +30,9 @@
 //! - What a sample must be to become part of a batch: [`Collate`]; what a batch is: [`Tensor`].
 //! - A step of your own: [`Graph::map`] and its siblings for a closure, [`Graph::through`] for a function from stream
 //!   to stream, [`Pipe`] where the executor should spread it over workers; [`Source`] for data from elsewhere.
-//! - Files, archives and WebDataset samples are in the crate `datapipes-io`, pictures in `datapipes-image`.
+//! - Data that is read by index or key, with an order decided before anything is read: [`index`].
+//! - Files, stores (HTTP, S3, …), tables, archives and WebDataset samples are in the crate `datapipes-io`, pictures in
+//!   `datapipes-image`.
 //!
 //! # Features
 //! - `derive`: `#[derive(Collate)]` for structs.
