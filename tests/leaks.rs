@@ -271,8 +271,8 @@ mod far {
         let before = Resources::now();
         for order in [Order::Strict, Order::Bounded(8), Order::Arrival] {
             for workers in [0, 2] {
-                // Inline no more than one step's worth are.
-                let asked = if workers == 0 { 32 } else { MANY };
+                // Inline it is one after the other.
+                let asked = if workers == 0 { 1 } else { MANY };
                 let server = BadHttp::start();
                 let half = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nand then".to_vec();
                 for n in 0..MANY {

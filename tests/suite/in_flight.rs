@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use datapipes::{DataLoader, Error, ErrorKind, Graph, Order};
+use datapipes::{
+    Chunk, Chunks, DataLoader, Demand, Error, ErrorKind, Graph, Items, Lookup, Order, Result, async_trait,
+};
 use tokio::sync::watch;
 
 /// Requests that have begun and ended, to be waited for.
@@ -200,4 +203,50 @@ fn the_wait_for_an_earlier_item_is_not_taken_for_the_link() {
     assert_eq!(loader.epoch(0).blocking().count(), 1500);
     let window = loader.stats().unwrap().segments[0].window;
     assert!(window > 80, "{window}");
+}
+
+/// A thread that reads epochs in turn leaves requests half-way in one of them. They go on, so that what they hold is not
+/// held for ever.
+#[test]
+fn epochs_read_in_turn_by_one_thread_do_not_wait_for_each_other() {
+    struct OneAtATime(tokio::sync::Semaphore);
+
+    #[async_trait]
+    impl Lookup<u64> for OneAtATime {
+        type Out = u64;
+
+        async fn get(&self, key: u64) -> Result<u64> {
+            let _permit = self.0.acquire().await.map_err(Error::user)?;
+            if key % 4 == 3 {
+                tokio::task::yield_now().await;
+            }
+            Ok(key)
+        }
+    }
+
+    /// Asks for eight at a time, and gives what it gets.
+    struct Greedy(Items<u64>);
+
+    impl Chunks<u64> for Greedy {
+        fn poll_chunk(&mut self, cx: &mut Context<'_>, demand: Demand) -> Poll<Option<Chunk<u64>>> {
+            self.0.poll_chunk(cx, Demand { max: 8, ..demand })
+        }
+    }
+
+    for workers in [0, 2] {
+        // Each key comes by itself, so that eight are more than one request.
+        let keys = Graph::concat((0..40).map(|key| Graph::from_vec(vec![key])));
+        let graph = keys.fetch(OneAtATime(tokio::sync::Semaphore::new(1)));
+        let graph = graph.through(|items: Items<u64>| Items::from_chunks(Greedy(items)));
+        let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+        let mut epochs = [0, 1, 2].map(|epoch| (loader.epoch(epoch).blocking(), Vec::new()));
+        for _ in 0..41 {
+            for (epoch, items) in &mut epochs {
+                items.extend(epoch.next().map(Result::unwrap));
+            }
+        }
+        for (_, items) in epochs {
+            assert_eq!(items, Vec::from_iter(0..40), "{workers} workers");
+        }
+    }
 }

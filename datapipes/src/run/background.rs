@@ -68,9 +68,27 @@ struct Driver {
 
 /// Whether somebody waits at the empty queue. What is above may refuse to run ahead, and is asked again then.
 #[derive(Default)]
-struct Need {
+pub(super) struct Need {
     waits: AtomicBool,
     waker: AtomicWaker,
+}
+
+impl Need {
+    /// Somebody waits.
+    pub(super) fn tell(&self) {
+        self.waits.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    pub(super) fn clear(&self) {
+        self.waits.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether somebody waits; if not, wakes when somebody does.
+    pub(super) fn poll(&self, cx: &task::Context<'_>) -> bool {
+        self.waker.register(cx.waker());
+        self.waits.load(Ordering::SeqCst)
+    }
 }
 
 impl Background {
@@ -154,9 +172,9 @@ async fn drive(
         let fits = settings.bytes.saturating_mul(made) / made_bytes.max(1);
         let max = if made > 0 { room.min(fits).max(1) } else { 1 };
         let next = poll_fn(|cx| {
-            need.waker.register(cx.waker());
+            let waits = need.poll(cx);
             let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
-            let demand = Demand { max, ahead: !(empty && need.waits.load(Ordering::SeqCst)) };
+            let demand = Demand { max, ahead: !(empty && waits) };
             let begun = Instant::now();
             let polled = catch_unwind(AssertUnwindSafe(|| above.poll_chunk(cx, demand)));
             gauge.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -191,14 +209,13 @@ impl ErasedChunks for Background {
                 let take = driver.take.as_mut().expect("there until dropped");
                 self.gauge.occupancy_sum.fetch_add(take.held().items as u64, Ordering::Relaxed);
                 self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
-                driver.need.waits.store(false, Ordering::SeqCst);
+                driver.need.clear();
                 let polled = take.poll_take(cx);
                 match &polled {
                     Poll::Pending => {
                         self.waiting_since.get_or_insert_with(Instant::now);
                         if !demand.ahead {
-                            driver.need.waits.store(true, Ordering::SeqCst);
-                            driver.need.waker.wake();
+                            driver.need.tell();
                         }
                     }
                     Poll::Ready(chunk) => {

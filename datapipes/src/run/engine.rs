@@ -14,6 +14,7 @@ use crate::graph::{AnyItems, Flow, Op};
 use crate::plan::{Place, Plan, Prefetch};
 use crate::rng::mix;
 use crate::run::background::{Background, BackgroundSettings, QueueGauge};
+use crate::run::driven::Driven;
 use crate::run::morsel::{Chain, Link, Spawner};
 use crate::run::pool::Pool;
 use crate::run::segment::{Learned, Segment, SegmentGauge, SegmentSettings};
@@ -242,6 +243,19 @@ impl EpochRun {
             }
             Err(payload) => return node.edge.fail(Error::panic(payload).at(&flow_node.name)),
         };
+        if let Op::Pipe(_) = node.op
+            && flow_node.hints().work == Work::Io
+        {
+            let driven = |items| {
+                node.edge.restore(Box::new(Driven::new(
+                    node.edge.erase(items),
+                    self.io.clone(),
+                    node.edge.clone(),
+                    flow_node.name.clone(),
+                )))
+            };
+            outputs = outputs.into_iter().map(|items| items.map(driven)).collect();
+        }
         let output = outputs.get_mut(port).and_then(Option::take);
         if let Op::Split(_) = node.op {
             let mut splits = self.splits();

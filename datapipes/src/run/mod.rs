@@ -4,12 +4,14 @@
 //! - [`segment`]: neighbouring shardable pipes as one piece of work; cuts morsels, puts results in order.
 //! - [`morsel`]: a piece of a segment's input on its way, as a task.
 //! - [`background`]: runs what is above it on a thread of its own, ahead of its consumer.
+//! - [`driven`]: goes on with I/O that began on the consumer's thread, while the consumer does something else.
 //! - [`engine`]: wires a flow by its plan.
 //! - [`blocking`](blocking()): blocking work of stores and tables, which have no graph around them.
 
 mod background;
 mod block_on;
 mod blocking;
+mod driven;
 mod engine;
 mod morsel;
 mod pool;
