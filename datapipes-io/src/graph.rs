@@ -9,7 +9,7 @@ use datapipes::{Graph, Result};
 
 use crate::stores::local::is_inside;
 use crate::stores::{ListStore, Store};
-use crate::{File, FileRef, Gunzip, LoadFiles, Sample, Samples, Untar};
+use crate::{File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
 
 /// What every store can begin.
 pub trait StoreGraph: Store + Sized {
@@ -192,6 +192,23 @@ pub trait FileGraph: Sized {
     /// ```
     fn gunzip(self) -> Graph<File>;
 
+    /// Reads each file as what a [`Format`] says, and yields what is in it one by one, in order.
+    ///
+    /// What comes out is a child of its file: numbered, and named where the format has names. Files are spread over workers;
+    /// one file is read by one of them, as far as its items are wanted. Whether an item keeps its file in memory is told by
+    /// the format.
+    ///
+    /// # Errors
+    /// What cannot be read of a file is an error in its place. What comes behind it in the file follows if the format can
+    /// find it, and the next file in any case.
+    ///
+    /// # Panics
+    /// A panic of the format becomes an error that ends the stream and names the file.
+    ///
+    /// # Examples
+    /// See [`Format`] for one of your own.
+    fn read_as<F: Format>(self, format: F) -> Graph<F::Item>;
+
     /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are sample `a/1` with the
     /// fields `jpg` and `cls`.
     ///
@@ -222,6 +239,9 @@ impl FileGraph for Graph<File> {
     }
     fn gunzip(self) -> Graph<File> {
         self.pipe(Gunzip::new())
+    }
+    fn read_as<F: Format>(self, format: F) -> Graph<F::Item> {
+        self.pipe(ReadAs::new(format))
     }
     fn samples(self) -> Graph<Sample> {
         self.pipe(Samples::new())

@@ -1,10 +1,16 @@
-//! What is in the bytes: archives, compression, samples.
+//! What is in the bytes: archives, compression, records, arrays, rows, samples.
+//!
+//! A format reads a [`File`](crate::File) and yields what is in it, one by one, through one door: [`Format`]. So
+//! `files.read_as(format)` is a pipe like any other, with origins, errors that name their place, and spread over workers; a
+//! format of your own is one `impl` in a file of yours.
 
-mod gzip;
+mod compression;
+mod format;
 mod samples;
 mod tar;
 mod untar;
 
-pub use gzip::Gunzip;
+pub use compression::{Codec, Expansion, Gunzip};
+pub use format::{Entries, Entry, Format, ReadAs};
 pub use samples::{Sample, Samples};
 pub use untar::Untar;

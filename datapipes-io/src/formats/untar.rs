@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datapipes::{Context, Error, ErrorKind, Facts, Item, Items, Pipe, Result};
 
-use super::gzip::{Expansion, inflate, is_gzip};
+use super::compression::{Expansion, inflate, is_gzip};
 use super::tar::{Entries, Entry};
 use crate::File;
 

@@ -84,9 +84,12 @@ impl Need {
         self.waits.store(false, Ordering::SeqCst);
     }
 
-    /// Whether somebody waits; if not, wakes when somebody does.
-    pub(super) fn poll(&self, cx: &task::Context<'_>) -> bool {
+    /// Wakes when somebody comes to wait.
+    pub(super) fn register(&self, cx: &task::Context<'_>) {
         self.waker.register(cx.waker());
+    }
+
+    pub(super) fn waits(&self) -> bool {
         self.waits.load(Ordering::SeqCst)
     }
 }
@@ -172,9 +175,10 @@ async fn drive(
         let fits = settings.bytes.saturating_mul(made) / made_bytes.max(1);
         let max = if made > 0 { room.min(fits).max(1) } else { 1 };
         let next = poll_fn(|cx| {
-            let waits = need.poll(cx);
+            need.register(cx);
+            // In this order: who has just taken what was there does not wait.
             let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
-            let demand = Demand { max, ahead: !(empty && waits) };
+            let demand = Demand { max, ahead: !(empty && need.waits()) };
             let begun = Instant::now();
             let polled = catch_unwind(AssertUnwindSafe(|| above.poll_chunk(cx, demand)));
             gauge.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);

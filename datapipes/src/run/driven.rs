@@ -66,8 +66,8 @@ impl ErasedChunks for Driven {
             let (told, (send, back)) = (need.clone(), oneshot::channel());
             let task = super::spawn_task(&self.io, async move {
                 let next = poll_fn(|cx| {
-                    let ahead = !told.poll(cx);
-                    chunks.poll_chunk(cx, Demand { max: demand.max, ahead })
+                    told.register(cx);
+                    chunks.poll_chunk(cx, Demand { ahead: !told.waits(), ..demand })
                 });
                 let chunk = next.await;
                 // Nobody to send it to: dropped.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
 use flate2::bufread::MultiGzDecoder;
 
+use super::Expansion;
 use crate::File;
 
 /// Inflates gzip files; see [`FileGraph::gunzip`](crate::FileGraph::gunzip).
@@ -68,34 +69,19 @@ impl Pipe<File> for Gunzip {
     }
 }
 
-/// How much larger than itself a file may become.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Expansion {
-    pub bytes: u64,
-    pub ratio: u64,
-}
-
-impl Default for Expansion {
-    fn default() -> Self {
-        Expansion { bytes: 8 << 30, ratio: 1100 }
-    }
-}
-
-/// A ratio means nothing for a few bytes.
-const FREE: u64 = 1 << 20;
 /// Deflate cannot do better.
 const DEFLATE_RATIO: u64 = 1032;
 /// After so many bytes, a dropped epoch is noticed.
 const STEP: u64 = 4 << 20;
 
-pub(super) fn is_gzip(data: &[u8]) -> bool {
+pub(in crate::formats) fn is_gzip(data: &[u8]) -> bool {
     data.starts_with(&[0x1f, 0x8b])
 }
 
 /// The content of a gzip file, all of it or an error.
-pub(super) fn inflate(data: &Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
+pub(in crate::formats) fn inflate(data: &Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
     let own = data.len() as u64;
-    let most = expansion.bytes.min(expansion.ratio.saturating_mul(own).max(FREE));
+    let most = expansion.most(own);
     let mut decoder = MultiGzDecoder::new(&data[..]);
     let mut out = Vec::new();
     out.try_reserve_exact(likely_len(data).min(most) as usize).map_err(|_| too_large(out.len()))?;

@@ -1,0 +1,261 @@
+//! The door for a file format: what is in a file, one by one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datapipes::{Context, Error, Facts, Item, Items, Pipe, Result};
+
+use crate::File;
+
+/// How files of one format are read.
+///
+/// A format is given whole files, in memory, and gives what is in them one by one, best as slices of the file
+/// ([`bytes::Bytes::slice`]), and no faster than it is asked. It must take any bytes: sizes that a file states are
+/// believed only as far as there are bytes, and what is wrong is an [`Entry::Bad`] or [`Entry::Broken`], never a panic and
+/// never a quiet end.
+///
+/// # Examples
+/// Numbers, each with its length before it:
+/// ```
+/// use datapipes::{Context, Error, ErrorKind, Graph, Result};
+/// use datapipes_io::formats::{Entries, Entry, Format};
+/// use datapipes_io::{File, prelude::*};
+///
+/// struct Lengths;
+///
+/// impl Format for Lengths {
+///     type Item = bytes::Bytes;
+///
+///     fn open(&self, file: File, _: &Context) -> Result<Entries<bytes::Bytes>> {
+///         let mut data = file.data;
+///         Ok(Box::new(std::iter::from_fn(move || {
+///             let length = usize::from(*data.first()?);
+///             let _ = data.split_to(1);
+///             if length > data.len() {
+///                 let what = format!("{length} bytes stated, {} there", data.len());
+///                 data.clear();
+///                 return Some(Entry::Broken(Error::new(ErrorKind::Truncated, what)));
+///             }
+///             Some(Entry::item(data.split_to(length)))
+///         })))
+///     }
+/// }
+///
+/// let files = |data: &'static str| Graph::from_vec(vec![File::new("f", data)]);
+/// assert_eq!(files("\x01a\x02bc").read_as(Lengths).collect()?, ["a", "bc"]);
+/// let error = files("\x01a\x07bc").read_as(Lengths).collect().unwrap_err();
+/// assert_eq!(error.to_string(), "lengths: 0:0: truncated: 7 bytes stated, 2 there");
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+pub trait Format: Send + Sync + 'static {
+    /// What a file holds.
+    type Item: Send + 'static;
+
+    /// What is in a file. Runs on a CPU worker, as the iterator does; `cx` tells whether the epoch was dropped, for work
+    /// that is long before the next item.
+    ///
+    /// # Errors
+    /// A file that is not of this format, or cannot be begun.
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<Self::Item>>;
+
+    /// What the node is called if the user gives it no name. By default the type's name in snake case.
+    fn name(&self) -> String {
+        snake_case(std::any::type_name::<Self>())
+    }
+
+    /// Its settings in words, for the printed plan. By default none.
+    fn settings(&self) -> String {
+        String::new()
+    }
+
+    /// Mistakes in its settings that are visible before anything runs. By default none.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
+    /// About how many bytes an item keeps alive; see [`Pipe::weigh`]. By default its own size.
+    fn weigh(&self, _item: &Self::Item) -> Option<usize> {
+        None
+    }
+}
+
+/// What is in a file, one by one. Behind an [`Entry::Broken`] it is not asked again.
+pub type Entries<T> = Box<dyn Iterator<Item = Entry<T>> + Send>;
+
+/// What is found in a file.
+#[derive(Debug)]
+pub enum Entry<T> {
+    /// An item, and its name if it has one.
+    Item(Option<Arc<str>>, T),
+    /// An item that is there and cannot be read; others may follow.
+    Bad(Option<Arc<str>>, Error),
+    /// Nothing more can be read.
+    Broken(Error),
+}
+
+impl<T> Entry<T> {
+    /// An item without a name.
+    pub fn item(value: T) -> Self {
+        Entry::Item(None, value)
+    }
+
+    /// An item without a name, or one that cannot be read, behind which others may follow.
+    pub fn from_result(result: Result<T>) -> Self {
+        match result {
+            Ok(value) => Entry::item(value),
+            Err(error) => Entry::Bad(None, error),
+        }
+    }
+}
+
+/// Reads files by a [`Format`]; see [`FileGraph::read_as`](crate::FileGraph::read_as).
+pub struct ReadAs<F: ?Sized>(Arc<F>);
+
+impl<F> ReadAs<F> {
+    /// By a format.
+    pub fn new(format: F) -> Self {
+        ReadAs(Arc::new(format))
+    }
+}
+
+impl<F: ?Sized> Clone for ReadAs<F> {
+    fn clone(&self) -> Self {
+        ReadAs(self.0.clone())
+    }
+}
+
+impl<F: ?Sized> fmt::Debug for ReadAs<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadAs").finish_non_exhaustive()
+    }
+}
+
+impl<F: Format> Pipe<File> for ReadAs<F> {
+    type Out = F::Item;
+
+    fn apply(&self, mut input: Items<File>, cx: &Context) -> Items<F::Item> {
+        let (format, cx) = (self.0.clone(), cx.clone());
+        Items::generate(async move |out| {
+            while let Some(file) = out.next_from(&mut input).await {
+                let (file, origin) = file.into_parts();
+                let entries = match format.open(file, &cx) {
+                    Ok(entries) => entries,
+                    Err(error) => {
+                        out.emit(Err(error.of(&origin))).await;
+                        continue;
+                    }
+                };
+                let children = origin.children();
+                for (index, entry) in entries.enumerate() {
+                    if cx.is_cancelled() {
+                        return;
+                    }
+                    let place = |name: Option<Arc<str>>| {
+                        let child = children.at(index as u64);
+                        match name {
+                            Some(name) => child.named(name),
+                            None => child,
+                        }
+                    };
+                    let item = match entry {
+                        Entry::Item(name, value) => Ok(Item::new(value, place(name))),
+                        Entry::Bad(name, error) => Err(error.of(&place(name))),
+                        Entry::Broken(error) => {
+                            out.emit(Err(error.of(&origin))).await;
+                            break;
+                        }
+                    };
+                    out.emit(item).await;
+                }
+            }
+        })
+    }
+    fn name(&self) -> String {
+        self.0.name()
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+            .with_children()
+            .with_settings(self.0.settings())
+            .with_problem(self.0.problem().as_deref())
+    }
+    fn weigh(&self, item: &F::Item) -> Option<usize> {
+        self.0.weigh(item)
+    }
+}
+
+/// The last part of a path of types, without parameters, in snake case.
+fn snake_case(path: &str) -> String {
+    let path = path.split('<').next().unwrap_or(path);
+    let mut name = String::new();
+    for letter in path.rsplit("::").next().unwrap_or(path).chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use datapipes::{DataLoader, ErrorKind, Graph, OnError};
+
+    use super::*;
+    use crate::FileGraph;
+
+    /// Letters; `x` is a bad one, `!` breaks the file.
+    struct Letters;
+
+    impl Format for Letters {
+        type Item = char;
+
+        fn open(&self, file: File, _: &Context) -> Result<Entries<char>> {
+            if file.data.is_empty() {
+                return Err(Error::new(ErrorKind::Truncated, "empty"));
+            }
+            Ok(Box::new(Vec::from(file.data).into_iter().map(|byte| match byte {
+                b'x' => Entry::Bad(Some("x".into()), Error::new(ErrorKind::Corrupt, "bad")),
+                b'!' => Entry::Broken(Error::new(ErrorKind::Truncated, "broken")),
+                byte => Entry::item(char::from(byte)),
+            })))
+        }
+    }
+
+    #[test]
+    fn items_and_errors_come_in_their_places_and_files_go_on() {
+        let files = ["ab", "", "cxd", "e!f", "g"].map(|text| File::new(text, text));
+        for workers in [0, 2] {
+            let policy = OnError::skip(10);
+            let graph = Graph::from_vec(files.to_vec()).named("files").read_as(Letters);
+            let loader =
+                DataLoader::builder(graph).workers(workers).on_error(policy.clone()).build().unwrap();
+            let read: String = loader.epoch(0).blocking().map(Result::unwrap).collect();
+            assert_eq!(read, "abcdeg");
+            let errors: Vec<String> = policy.skipped().into_iter().map(|skipped| skipped.error).collect();
+            let expected = [
+                "letters: 0:1: truncated: empty",
+                "letters: 0:2/x: corrupt: bad",
+                "letters: 0:3: truncated: broken",
+            ];
+            assert_eq!(errors, expected);
+        }
+    }
+
+    #[test]
+    fn reads_all_with_errors_in_their_places() {
+        let read = crate::testing::read_all(Letters, Bytes::from("axb"));
+        assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(crate::testing::check_format(|| Letters, b"abc"), 3);
+    }
+
+    #[test]
+    fn types_are_named_without_their_paths_and_parameters() {
+        assert_eq!(snake_case("a::b::TfRecord"), "tf_record");
+        assert_eq!(snake_case("a::Json<b::Row>"), "json");
+    }
+}
