@@ -258,16 +258,11 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Error {
+    /// What went wrong and why, in one line: what is shown of it without the node and the item.
+    pub fn cause(&self) -> String {
         let inner = &*self.0;
         let mut line = String::new();
-        if let Some(node) = &inner.node {
-            line += &format!("{node}: ");
-        }
-        if let Some(item) = &inner.item {
-            line += &format!("{item}: ");
-        }
         if inner.kind != ErrorKind::User || inner.source.is_none() {
             line += &inner.kind.to_string();
             line += if inner.message.is_empty() && inner.source.is_none() { "" } else { ": " };
@@ -282,7 +277,19 @@ impl fmt::Display for Error {
             // An `Error` prints its own causes.
             cause = if error.is::<Error>() { None } else { error.source() };
         }
-        f.write_str(&escape(&line))
+        escape(&line).into_owned()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(node) = self.node() {
+            write!(f, "{}: ", escape(node))?;
+        }
+        if let Some(item) = self.item() {
+            write!(f, "{}: ", escape(&item.to_string()))?;
+        }
+        f.write_str(&self.cause())
     }
 }
 
@@ -344,6 +351,7 @@ mod tests {
         let error =
             Error::new(ErrorKind::Corrupt, "bad header").with_source(cause).at(&"untar".into()).of(&item);
         assert_eq!(error.to_string(), "untar: a\\tb.tar: corrupt: bad header: disk\\non fire");
+        assert_eq!(error.cause(), "corrupt: bad header: disk\\non fire");
     }
 
     #[test]

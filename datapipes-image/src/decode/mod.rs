@@ -105,12 +105,12 @@ impl DecodeImage {
 
     fn decode_unguarded(&self, bytes: &[u8]) -> Result<Image> {
         let (image, orientation) = match sniff(bytes)? {
-            Format::Jpeg => {
+            ImageFormat::Jpeg => {
                 let header = jpeg::Header::read(bytes)?;
                 self.check(header.width, header.height, header.memory(), "JPEG")?;
                 (jpeg::decode(bytes, &header)?, header.orientation)
             }
-            Format::Png => {
+            ImageFormat::Png => {
                 let header = png::Header::read(bytes)?;
                 self.check(header.width, header.height, header.memory(), "PNG")?;
                 let orientation = header.orientation;
@@ -130,11 +130,11 @@ impl DecodeImage {
     /// As [`decode`](DecodeImage::decode), but nothing behind the headers is looked at.
     pub fn dimensions(&self, bytes: &[u8]) -> Result<(u32, u32)> {
         let (width, height, orientation) = match sniff(bytes)? {
-            Format::Jpeg => {
+            ImageFormat::Jpeg => {
                 let header = jpeg::Header::read(bytes)?;
                 (header.width, header.height, header.orientation)
             }
-            Format::Png => {
+            ImageFormat::Png => {
                 let header = png::Header::read(bytes)?;
                 (header.width, header.height, header.orientation)
             }
@@ -185,21 +185,48 @@ impl Pipe<Bytes> for DecodeImage {
     }
 }
 
-enum Format {
+/// A format of pictures that [`DecodeImage`] reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ImageFormat {
+    /// JPEG.
     Jpeg,
+    /// PNG.
     Png,
+}
+
+impl ImageFormat {
+    /// The format of a file that begins with these bytes; `None` for what is not read.
+    ///
+    /// ```
+    /// use datapipes_image::ImageFormat;
+    /// assert_eq!(ImageFormat::of(b"\xff\xd8\xff\xe0").map(|format| format.to_string()).as_deref(), Some("jpeg"));
+    /// assert_eq!(ImageFormat::of(b"GIF89a"), None);
+    /// ```
+    pub fn of(bytes: &[u8]) -> Option<ImageFormat> {
+        sniff(bytes).ok()
+    }
+}
+
+impl std::fmt::Display for ImageFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            ImageFormat::Jpeg => "jpeg",
+            ImageFormat::Png => "png",
+        })
+    }
 }
 
 const JPEG: &[u8] = b"\xff\xd8\xff";
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// Which format it is, by its first bytes.
-fn sniff(bytes: &[u8]) -> Result<Format> {
+fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
     if bytes.starts_with(JPEG) {
-        return Ok(Format::Jpeg);
+        return Ok(ImageFormat::Jpeg);
     }
     if bytes.starts_with(PNG) {
-        return Ok(Format::Png);
+        return Ok(ImageFormat::Png);
     }
     if JPEG.starts_with(bytes) || PNG.starts_with(bytes) {
         let message = format!("{} bytes are not an image", bytes.len());
