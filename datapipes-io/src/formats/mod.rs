@@ -10,7 +10,7 @@ mod samples;
 mod tar;
 mod untar;
 
-pub use compression::{Codec, Expansion, Gunzip};
+pub use compression::{Codec, Decompress, Expansion, Gunzip};
 pub use format::{Entries, Entry, Format, ReadAs};
 pub use samples::{Sample, Samples};
 pub use untar::Untar;
