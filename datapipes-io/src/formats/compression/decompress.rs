@@ -1,5 +1,8 @@
 //! Inflates files of any codec.
 
+use std::io::Read;
+
+use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
 
 use super::{Codec, Expansion, reader};
@@ -63,19 +66,39 @@ impl Pipe<File> for Decompress {
 }
 
 fn decompress(file: File, expansion: Expansion, cx: &Context) -> Result<File> {
-    let named = Codec::of_name(&file.name);
-    let codec = match (Codec::of_magic(&file.data), &named) {
-        (Some(codec), _) => codec,
-        (None, None) => return Ok(file),
+    let Some(codec) = codec_of(&file)? else { return Ok(file) };
+    let name = Codec::of_name(&file.name).map_or(file.name, |(_, name)| name.into());
+    Ok(File { name, data: reader::whole(codec, file.data, expansion, cx)? })
+}
+
+/// The codec of a file by its first bytes; an error if only its name says that there is one.
+fn codec_of(file: &File) -> Result<Option<Codec>> {
+    match (Codec::of_magic(&file.data), Codec::of_name(&file.name)) {
+        (Some(codec), _) => Ok(Some(codec)),
+        (None, None) => Ok(None),
         (None, Some((codec, _))) if file.data.is_empty() => {
             let what = format!("an empty file where {codec} data is due");
-            return Err(Error::new(ErrorKind::Truncated, what));
+            Err(Error::new(ErrorKind::Truncated, what))
         }
         (None, Some((codec, _))) => {
             let what = format!("its name says {codec}, and its first bytes are of no codec");
-            return Err(Error::new(ErrorKind::Corrupt, what));
+            Err(Error::new(ErrorKind::Corrupt, what))
         }
-    };
-    let name = named.map_or(file.name, |(_, name)| name.into());
-    Ok(File { name, data: reader::whole(codec, file.data, expansion, cx)? })
+    }
+}
+
+/// A file that may be compressed, to be read from its beginning to its end.
+pub(in crate::formats) enum Opened {
+    /// It is not: its own bytes.
+    Plain(Bytes),
+    /// It is: what [`reader`](super::reader) gives.
+    Packed(Box<dyn Read + Send>),
+}
+
+/// Opens a file that is read as a stream, by its first bytes as [`Decompress`] does.
+pub(in crate::formats) fn open(file: File, expansion: Expansion, cx: &Context) -> Result<Opened> {
+    Ok(match codec_of(&file)? {
+        None => Opened::Plain(file.data),
+        Some(codec) => Opened::Packed(reader::reader(codec, file.data, expansion, cx)),
+    })
 }

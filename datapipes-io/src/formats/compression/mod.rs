@@ -18,10 +18,10 @@ use bytes::Bytes;
 use datapipes::{Context, Result};
 
 pub use decompress::Decompress;
+pub(in crate::formats) use decompress::{Opened, open};
 pub use gzip::Gunzip;
 pub(in crate::formats) use gzip::{inflate, is_gzip};
-#[allow(unused_imports, reason = "formats that are read as a stream use it")]
-pub(in crate::formats) use reader::{reader, unpack};
+pub(in crate::formats) use reader::{fault, reader, unpack};
 
 /// A way in which files are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

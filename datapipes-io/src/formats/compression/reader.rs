@@ -11,7 +11,6 @@ use super::{Codec, Expansion, gzip};
 ///
 /// Holds what the codec needs to look back at, and nothing of what was read. What it reports is one of this library's
 /// errors inside; see [`unpack`].
-#[allow(dead_code, reason = "formats that are read as a stream use it")]
 pub(in crate::formats) fn reader(
     codec: Codec,
     data: Bytes,
@@ -94,7 +93,7 @@ fn decoder(codec: Codec, data: Bytes, expansion: Expansion) -> Box<dyn Read + Se
 }
 
 /// Reports one of this library's errors.
-pub(super) fn fault(kind: ErrorKind, what: impl Into<String>) -> io::Error {
+pub(in crate::formats) fn fault(kind: ErrorKind, what: impl Into<String>) -> io::Error {
     io::Error::other(Error::new(kind, what))
 }
 
