@@ -99,6 +99,6 @@ pub(in crate::formats) enum Opened {
 pub(in crate::formats) fn open(file: File, expansion: Expansion, cx: &Context) -> Result<Opened> {
     Ok(match codec_of(&file)? {
         None => Opened::Plain(file.data),
-        Some(codec) => Opened::Packed(reader::reader(codec, file.data, expansion, cx)),
+        Some(codec) => Opened::Packed(reader(codec, file.data, expansion, cx)),
     })
 }

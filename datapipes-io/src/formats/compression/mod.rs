@@ -21,7 +21,9 @@ pub use decompress::Decompress;
 pub(in crate::formats) use decompress::{Opened, open};
 pub use gzip::Gunzip;
 pub(in crate::formats) use gzip::{inflate, is_gzip};
-pub(in crate::formats) use reader::{fault, reader, unpack};
+#[cfg(feature = "csv")]
+pub(in crate::formats) use reader::fault;
+pub(in crate::formats) use reader::{reader, unpack};
 
 /// A way in which files are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -117,9 +117,9 @@ impl Format for Lines {
 /// use datapipes_io::formats::Lines;
 /// use datapipes_io::{File, prelude::*};
 ///
-/// let files = vec![File::new("a.txt", "one\n\xff\n".as_bytes())];
+/// let files = vec![File::new("a.txt", &b"one\n\xff\n"[..])];
 /// let lines = Graph::from_vec(files).read_as(Lines::new().bytes()).collect()?;
-/// assert_eq!(lines[0], "one");
+/// assert_eq!(lines, [&b"one"[..], b"\xff"]);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug)]
