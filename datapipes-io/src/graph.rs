@@ -9,7 +9,7 @@ use datapipes::{Graph, Result};
 
 use crate::stores::local::is_inside;
 use crate::stores::{ListStore, Store};
-use crate::{File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
+use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
 
 /// What every store can begin.
 pub trait StoreGraph: Store + Sized {
@@ -173,6 +173,29 @@ pub trait FileGraph: Sized {
     /// ```
     fn untar(self) -> Graph<File>;
 
+    /// Inflates each file that is compressed, by whatever [`Codec`](crate::formats::Codec) its first bytes tell, and leaves
+    /// the others as they are; see [`Decompress`]. An archive needs no such step before [`untar`](FileGraph::untar), and
+    /// neither do lines and rows.
+    ///
+    /// # Errors
+    /// A file that is damaged or cut, has more behind its end, or is not compressed though its name says so, is an error in
+    /// its place. `Limit` is one that becomes too large, `Unsupported` one whose codec's feature is not on.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io::Write;
+    /// use datapipes::Graph;
+    /// use datapipes_io::{File, prelude::*};
+    ///
+    /// let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    /// gzip.write_all(b"hello")?;
+    /// let files = vec![File::new("a.txt.gz", gzip.finish()?), File::new("b.txt", "plain")];
+    /// let read = Graph::from_vec(files).decompress().collect()?;
+    /// assert_eq!(read, [File::new("a.txt", "hello"), File::new("b.txt", "plain")]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn decompress(self) -> Graph<File>;
+
     /// Inflates each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before [`untar`](FileGraph::untar).
     ///
     /// # Errors
@@ -236,6 +259,9 @@ pub trait FileGraph: Sized {
 impl FileGraph for Graph<File> {
     fn untar(self) -> Graph<File> {
         self.pipe(Untar::new())
+    }
+    fn decompress(self) -> Graph<File> {
+        self.pipe(Decompress::new())
     }
     fn gunzip(self) -> Graph<File> {
         self.pipe(Gunzip::new())

@@ -34,7 +34,7 @@ mod splits;
 
 pub use backoff::Backoff;
 pub use file::{File, FileRef};
-pub use formats::{Format, Gunzip, ReadAs, Sample, Samples, Untar};
+pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
 pub use graph::{FileGraph, FileRefGraph, StoreGraph};
 pub use splits::SplitsFile;
 pub use stores::local::{ListFiles, LoadFiles, list_files};

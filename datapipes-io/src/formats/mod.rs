@@ -5,12 +5,28 @@
 //! format of your own is one `impl` in a file of yours.
 
 mod compression;
+#[cfg(feature = "csv")]
+mod csv;
 mod format;
+mod json_lines;
+mod lines;
+#[cfg(feature = "msgpack")]
+mod msgpack;
+#[cfg(feature = "safetensors")]
+mod safetensors;
 mod samples;
 mod tar;
 mod untar;
 
-pub use compression::{Codec, Expansion, Gunzip};
+pub use compression::{Codec, Decompress, Expansion, Gunzip};
+#[cfg(feature = "csv")]
+pub use csv::{Csv, Row};
 pub use format::{Entries, Entry, Format, ReadAs};
+pub use json_lines::JsonLines;
+pub use lines::{ByteLines, Lines};
+#[cfg(feature = "msgpack")]
+pub use msgpack::MsgPack;
+#[cfg(feature = "safetensors")]
+pub use safetensors::{SafeTensors, write_safetensors};
 pub use samples::{Sample, Samples};
 pub use untar::Untar;

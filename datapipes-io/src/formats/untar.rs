@@ -36,7 +36,7 @@ impl Untar {
     /// Refuses a gzipped archive that inflates to more than `bytes`, or to more than `ratio` times its own size once
     /// it is past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Untar { expansion: Expansion { bytes, ratio } }
+        Untar { expansion: Expansion { bytes, ratio, ..self.expansion } }
     }
 }
 

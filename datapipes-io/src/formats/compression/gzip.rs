@@ -1,15 +1,17 @@
 //! Inflates gzip files.
 
-use std::io::{ErrorKind as Io, Read};
+use std::io::{self, Cursor, Read};
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
-use super::Expansion;
+use super::reader::{self, fault};
+use super::{Codec, Expansion};
 use crate::File;
 
-/// Inflates gzip files; see [`FileGraph::gunzip`](crate::FileGraph::gunzip).
+/// Inflates gzip files; see [`FileGraph::gunzip`](crate::FileGraph::gunzip). [`Decompress`](crate::Decompress) does so for
+/// every codec.
 ///
 /// - The whole file is inflated at once, all its members if it has several (as pigz and bgzip write), and the
 ///   checksum and length of each are checked.
@@ -30,7 +32,7 @@ impl Gunzip {
     /// Refuses a file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is past
     /// 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Gunzip { expansion: Expansion { bytes, ratio } }
+        Gunzip { expansion: Expansion { bytes, ratio, ..self.expansion } }
     }
 }
 
@@ -44,12 +46,9 @@ impl Pipe<File> for Gunzip {
                 if !is_gzip(&file.data) {
                     return Err(Error::new(ErrorKind::Corrupt, "this is not a gzip file"));
                 }
-                let name = match file.name.strip_suffix(".gz") {
-                    Some(name) => name.into(),
-                    None => file
-                        .name
-                        .strip_suffix(".tgz")
-                        .map_or(file.name.clone(), |name| format!("{name}.tar").into()),
+                let name = match Codec::of_name(&file.name) {
+                    Some((Codec::Gzip, name)) => name.into(),
+                    _ => file.name,
                 };
                 Ok(File { name, data: inflate(&file.data, expansion, &context)? })
             }))
@@ -71,8 +70,6 @@ impl Pipe<File> for Gunzip {
 
 /// Deflate cannot do better.
 const DEFLATE_RATIO: u64 = 1032;
-/// After so many bytes, a dropped epoch is noticed.
-const STEP: u64 = 4 << 20;
 
 pub(in crate::formats) fn is_gzip(data: &[u8]) -> bool {
     data.starts_with(&[0x1f, 0x8b])
@@ -80,45 +77,61 @@ pub(in crate::formats) fn is_gzip(data: &[u8]) -> bool {
 
 /// The content of a gzip file, all of it or an error.
 pub(in crate::formats) fn inflate(data: &Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
-    let own = data.len() as u64;
-    let most = expansion.most(own);
-    let mut decoder = MultiGzDecoder::new(&data[..]);
-    let mut out = Vec::new();
-    out.try_reserve_exact(likely_len(data).min(most) as usize).map_err(|_| too_large(out.len()))?;
-    loop {
-        if cx.is_cancelled() {
-            return Err(Error::new(ErrorKind::Io, "the epoch was dropped"));
-        }
-        match decoder.by_ref().take(STEP).read_to_end(&mut out) {
-            Ok(0) => break,
-            Ok(_) if out.len() as u64 > most => {
-                let message = format!(
-                    "{own} bytes inflate to more than {most}; the limits are {} bytes and {} times the size",
-                    expansion.bytes, expansion.ratio
-                );
-                return Err(Error::new(ErrorKind::Limit, message));
-            }
-            Ok(_) => {}
-            Err(error) => {
-                let kind = match error.kind() {
-                    Io::UnexpectedEof => ErrorKind::Truncated,
-                    Io::OutOfMemory => return Err(too_large(out.len())),
-                    _ => ErrorKind::Corrupt,
-                };
-                return Err(Error::new(kind, format!("gzip, after {} bytes of content", out.len()))
-                    .with_source(error));
-            }
-        }
-    }
-    Ok(out.into())
+    reader::whole(Codec::Gzip, data.clone(), expansion, cx)
 }
 
-fn too_large(reached: usize) -> Error {
-    Error::new(ErrorKind::Limit, format!("no memory for more than {reached} inflated bytes"))
+/// All members of a file, each with its checksum and length checked; what follows the last is an error.
+pub(super) struct Members {
+    data: Bytes,
+    at: usize,
+    member: Option<GzDecoder<Cursor<Bytes>>>,
+}
+
+impl Members {
+    pub(super) fn new(data: Bytes) -> Self {
+        Members { data, at: 0, member: None }
+    }
+
+    /// Begins the next member; `false` if there is none.
+    fn begin(&mut self) -> io::Result<bool> {
+        let left = &self.data[self.at..];
+        if left.is_empty() {
+            return Ok(false);
+        }
+        if !is_gzip(left) {
+            return Err(match left == [0x1f] {
+                true => io::ErrorKind::UnexpectedEof.into(),
+                false => {
+                    fault(ErrorKind::Corrupt, format!("gzip, what is at byte {} begins no member", self.at))
+                }
+            });
+        }
+        self.member = Some(GzDecoder::new(Cursor::new(self.data.slice(self.at..))));
+        Ok(true)
+    }
+}
+
+impl Read for Members {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(member) = &mut self.member else {
+                if !self.begin()? {
+                    return Ok(0);
+                }
+                continue;
+            };
+            let read = member.read(out)?;
+            if read > 0 {
+                return Ok(read);
+            }
+            self.at += member.get_ref().position() as usize;
+            self.member = None;
+        }
+    }
 }
 
 /// What the trailer of the last member says, as far as that can be true.
-fn likely_len(data: &[u8]) -> u64 {
+pub(super) fn likely_len(data: &[u8]) -> u64 {
     let trailer = data.last_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     u64::from(trailer).min(data.len() as u64 * DEFLATE_RATIO)
 }

@@ -1,14 +1,29 @@
 //! Compressed files: found by their first bytes or their name, read as a stream, with a bound on expansion.
 
+#[cfg(feature = "bzip2")]
+mod bzip2;
+mod decompress;
 mod gzip;
+#[cfg(feature = "lz4")]
+mod lz4;
+mod reader;
+#[cfg(feature = "xz")]
+mod xz;
+#[cfg(feature = "zstd")]
+mod zstd;
 
-use std::io::{self, Read};
+use std::{fmt, io};
 
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Result};
+use datapipes::{Context, Result};
 
+pub use decompress::Decompress;
+pub(in crate::formats) use decompress::{Opened, open};
 pub use gzip::Gunzip;
 pub(in crate::formats) use gzip::{inflate, is_gzip};
+#[cfg(feature = "csv")]
+pub(in crate::formats) use reader::fault;
+pub(in crate::formats) use reader::{reader, unpack};
 
 /// A way in which files are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,9 +31,9 @@ pub(in crate::formats) use gzip::{inflate, is_gzip};
 pub enum Codec {
     /// gzip (RFC 1952), any number of members.
     Gzip,
-    /// Zstandard frames (RFC 8878); feature `zstd`.
+    /// Zstandard frames (RFC 8878), any number, also skippable ones; feature `zstd`.
     Zstd,
-    /// LZ4 frames; feature `lz4`.
+    /// LZ4 frames, any number, also skippable ones; feature `lz4`.
     Lz4,
     /// bzip2, any number of streams; feature `bzip2`.
     Bzip2,
@@ -26,35 +41,110 @@ pub enum Codec {
     Xz,
 }
 
+const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
+const LZ4: &[u8] = b"\x04\x22\x4d\x18";
+const LZ4_LEGACY: &[u8] = b"\x02\x21\x4c\x18";
+
 impl Codec {
     /// The codec of a file that begins with these bytes.
+    ///
+    /// Skippable frames may begin a file of Zstandard or LZ4: the first other one behind them tells which, so give as much
+    /// of the file as there is.
+    ///
+    /// ```
+    /// use datapipes_io::formats::Codec;
+    /// assert_eq!(Codec::of_magic(b"\x28\xb5\x2f\xfd\x04\x00"), Some(Codec::Zstd));
+    /// assert_eq!(Codec::of_magic(b"some text"), None);
+    /// ```
     pub fn of_magic(data: &[u8]) -> Option<Codec> {
-        is_gzip(data).then_some(Codec::Gzip)
+        // One that is cut is an error of Zstandard's.
+        let Ok(rest) = behind_skippable(data) else { return Some(Codec::Zstd) };
+        let skipped = rest.len() < data.len();
+        match rest {
+            [b'B', b'Z', b'h', b'1'..=b'9', ..] if !skipped => Some(Codec::Bzip2),
+            _ if rest.starts_with(b"\xfd7zXZ\0") && !skipped => Some(Codec::Xz),
+            _ if is_gzip(rest) && !skipped => Some(Codec::Gzip),
+            _ if rest.starts_with(LZ4) || rest.starts_with(LZ4_LEGACY) => Some(Codec::Lz4),
+            _ if rest.starts_with(ZSTD) || skipped => Some(Codec::Zstd),
+            _ => None,
+        }
     }
 
     /// The codec that the ending of a name tells, and the name without it: `a.txt.gz` is `a.txt`, `a.tgz` is `a.tar`.
+    ///
+    /// Endings, in letters of any case: `gz`, `tgz`, `zst`, `zstd`, `tzst`, `lz4`, `bz2`, `tbz2`, `tbz`, `xz` and `txz`.
+    ///
+    /// ```
+    /// use datapipes_io::formats::Codec;
+    /// assert_eq!(Codec::of_name("a.csv.zst"), Some((Codec::Zstd, "a.csv".to_owned())));
+    /// assert_eq!(Codec::of_name("train.tbz2"), Some((Codec::Bzip2, "train.tar".to_owned())));
+    /// assert_eq!(Codec::of_name("dir/.gz"), None);
+    /// ```
     pub fn of_name(name: &str) -> Option<(Codec, String)> {
-        let bare = |ending: &str| name.strip_suffix(ending);
-        bare(".gz")
-            .map(str::to_owned)
-            .or_else(|| bare(".tgz").map(|name| format!("{name}.tar")))
-            .map(|name| (Codec::Gzip, name))
+        let (stem, ending) = name.rsplit_once('.')?;
+        if stem.is_empty() || stem.ends_with('/') {
+            return None;
+        }
+        let (codec, tar) = match &*ending.to_ascii_lowercase() {
+            "gz" => (Codec::Gzip, false),
+            "tgz" => (Codec::Gzip, true),
+            "zst" | "zstd" => (Codec::Zstd, false),
+            "tzst" => (Codec::Zstd, true),
+            "lz4" => (Codec::Lz4, false),
+            "bz2" => (Codec::Bzip2, false),
+            "tbz2" | "tbz" => (Codec::Bzip2, true),
+            "xz" => (Codec::Xz, false),
+            "txz" => (Codec::Xz, true),
+            _ => return None,
+        };
+        Some((codec, if tar { format!("{stem}.tar") } else { stem.to_owned() }))
     }
 }
 
-/// How much larger than itself a file may become.
+impl fmt::Display for Codec {
+    /// Its name in lower case, which is also that of the feature it needs, if any.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Codec::Gzip => "gzip",
+            Codec::Zstd => "zstd",
+            Codec::Lz4 => "lz4",
+            Codec::Bzip2 => "bzip2",
+            Codec::Xz => "xz",
+        })
+    }
+}
+
+/// What is behind the skippable frames at the beginning, of which Zstandard and LZ4 have the same.
+fn behind_skippable(mut data: &[u8]) -> io::Result<&[u8]> {
+    while let [0x50..=0x5f, 0x2a, 0x4d, 0x18, after @ ..] = data {
+        let (len, after) = after.split_first_chunk::<4>().ok_or(io::ErrorKind::UnexpectedEof)?;
+        data = after.get(u32::from_le_bytes(*len) as usize..).ok_or(io::ErrorKind::UnexpectedEof)?;
+    }
+    Ok(data)
+}
+
+/// Whether these bytes, which are all that is left, could be the beginning of such a frame, or of a skippable one.
+#[cfg(any(feature = "lz4", feature = "zstd"))]
+fn is_cut(left: &[u8], magic: &[u8]) -> bool {
+    magic.starts_with(left) || matches!(left, [0x50..=0x5f] | [0x50..=0x5f, 0x2a] | [0x50..=0x5f, 0x2a, 0x4d])
+}
+
+/// How much larger than itself a file may become, and how much memory its reader may take on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expansion {
     /// So many bytes at most.
     pub bytes: u64,
     /// So many times its own size at most, once it is past 1 MiB.
     pub ratio: u64,
+    /// How many bytes back a Zstandard or xz file may refer, at most: its window or dictionary, which is held in memory
+    /// beside what is read. The other codecs have less than 4 MiB of it.
+    pub window: u64,
 }
 
 impl Default for Expansion {
-    /// 8 GiB, and 1100 times, which is more than gzip can reach.
+    /// 8 GiB; 1100 times, which is more than gzip can reach; a window of 128 MiB.
     fn default() -> Self {
-        Expansion { bytes: 8 << 30, ratio: 1100 }
+        Expansion { bytes: 8 << 30, ratio: 1100, window: 128 << 20 }
     }
 }
 
@@ -68,53 +158,14 @@ impl Expansion {
     }
 }
 
-/// The content of a compressed file, bit by bit. What it reports is one of this library's errors inside; see [`unpack`].
-#[allow(dead_code, reason = "the text formats read by it")]
-pub(in crate::formats) fn reader(
-    codec: Codec,
-    data: Bytes,
-    expansion: Expansion,
-    cx: &Context,
-) -> Box<dyn Read + Send> {
-    let _ = codec;
-    Box::new(match inflate(&data, expansion, cx) {
-        Ok(data) => Content::Whole(io::Cursor::new(data)),
-        Err(error) => Content::Failed(Some(error)),
-    })
-}
-
-enum Content {
-    Whole(io::Cursor<Bytes>),
-    Failed(Option<Error>),
-}
-
-impl Read for Content {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Content::Whole(data) => data.read(out),
-            Content::Failed(error) => Err(io::Error::other(error.take().unwrap_or_else(gone))),
-        }
-    }
-}
-
-fn gone() -> Error {
-    Error::new(ErrorKind::Corrupt, "read behind an error")
-}
-
-/// The error of this library's that a reader reported, or any other as `kind`.
-#[allow(dead_code, reason = "the text formats read by it")]
-pub(in crate::formats) fn unpack(error: io::Error, kind: ErrorKind, what: &str) -> Error {
-    match error.downcast::<Error>() {
-        Ok(error) => error,
-        Err(error) => Error::new(kind, what).with_source(error),
-    }
-}
-
 /// The whole content of a file that may be compressed, by its first bytes.
 #[allow(dead_code, reason = "formats that are read whole use it")]
 pub(in crate::formats) fn content(data: Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
     match Codec::of_magic(&data) {
         None => Ok(data),
-        Some(_) => inflate(&data, expansion, cx),
+        Some(codec) => reader::whole(codec, data, expansion, cx),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Text, line by line.
+
+mod split;
+
+use bytes::Bytes;
+use datapipes::{Context, Error, ErrorKind, Result};
+
+use super::compression::{Expansion, open};
+use super::{Entries, Entry, Format};
+use crate::File;
+pub(super) use split::{Line, Split};
+
+/// Text files, a `String` a line.
+///
+/// - A line ends with LF or CRLF, which are not part of it. The last one needs no end; an empty file has no lines. A CR
+///   elsewhere is a letter like any other.
+/// - Text is UTF-8. A byte order mark at the beginning of the file is dropped.
+/// - A compressed file is read as a stream, by its first bytes: whole files of gzip, zstd, lz4, bzip2 and xz, each but the
+///   first by its feature. A file whose name says that it is compressed, and is not, is an error.
+/// - Each line is copied once, out of the file. [`bytes`](Lines::bytes) gives slices of it.
+///
+/// # Errors
+/// A line that is not UTF-8 is `Corrupt`, one that is longer than [`max_line`](Lines::max_line) is `Limit`; both tell the
+/// line's number, from one, and the place in the text, and the next lines follow. A compressed file that is damaged or cut
+/// gives the lines before, then its error.
+///
+/// # Examples
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_io::formats::Lines;
+/// use datapipes_io::{File, prelude::*};
+///
+/// let files = vec![File::new("a.txt", "one\r\n\ntwo\n"), File::new("b.txt", "three")];
+/// let lines = Graph::from_vec(files).read_as(Lines::new()).collect()?;
+/// assert_eq!(lines, ["one", "", "two", "three"]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Lines {
+    options: Options,
+}
+
+/// What lines of every kind are read by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub(super) max_line: usize,
+    pub(super) expansion: Expansion,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { max_line: 64 << 20, expansion: Expansion::default() }
+    }
+}
+
+impl Options {
+    /// The lines of a file, to be asked for.
+    pub(super) fn open(self, file: File, cx: &Context) -> Result<Split> {
+        Ok(Split::new(open(file, self.expansion, cx)?, self.max_line))
+    }
+}
+
+impl Lines {
+    /// With the default limits.
+    pub fn new() -> Self {
+        Lines::default()
+    }
+
+    /// The lines as bytes, whatever is in them, without copies; see [`ByteLines`].
+    pub fn bytes(self) -> ByteLines {
+        ByteLines { options: self.options }
+    }
+
+    /// Refuses a line of more than `bytes`, its end not counted. By default 64 MiB.
+    pub fn max_line(mut self, bytes: usize) -> Self {
+        self.options.max_line = bytes;
+        self
+    }
+
+    /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than `ratio` times its own
+    /// size and 1 MiB. By default 8 GiB, and 1100 times.
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
+        self
+    }
+}
+
+impl Format for Lines {
+    type Item = String;
+
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<String>> {
+        let mut lines = self.options.open(file, cx)?;
+        Ok(Box::new(std::iter::from_fn(move || {
+            lines.next(|line| match std::str::from_utf8(line.text) {
+                Ok(text) => Some(Ok(text.to_owned())),
+                Err(error) => Some(Err(line.not_utf8(error))),
+            })
+        })))
+    }
+
+    fn weigh(&self, line: &String) -> Option<usize> {
+        Some(line.len() + size_of::<String>())
+    }
+}
+
+/// Text files, a line as [`Bytes`]; made by [`Lines::bytes`].
+///
+/// As [`Lines`], but the text need not be UTF-8, and the lines of a file that is not compressed are slices of it: nothing is
+/// copied, and a line keeps its file in memory. Those of a compressed file are copied once.
+///
+/// # Errors
+/// As [`Lines`], without those of UTF-8.
+///
+/// # Examples
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_io::formats::Lines;
+/// use datapipes_io::{File, prelude::*};
+///
+/// let files = vec![File::new("a.txt", &b"one\n\xff\n"[..])];
+/// let lines = Graph::from_vec(files).read_as(Lines::new().bytes()).collect()?;
+/// assert_eq!(lines, [&b"one"[..], b"\xff"]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ByteLines {
+    options: Options,
+}
+
+impl Format for ByteLines {
+    type Item = Bytes;
+
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<Bytes>> {
+        let mut lines = self.options.open(file, cx)?;
+        Ok(Box::new(std::iter::from_fn(move || lines.next(|line| Some(Ok(line.to_bytes()))))))
+    }
+
+    fn weigh(&self, line: &Bytes) -> Option<usize> {
+        Some(line.len() + size_of::<Bytes>())
+    }
+}
+
+impl Line<'_> {
+    fn not_utf8(&self, error: std::str::Utf8Error) -> Error {
+        let at = self.offset + error.valid_up_to() as u64;
+        Error::new(ErrorKind::Corrupt, format!("line {}: what is at byte {at} is not UTF-8", self.number))
+    }
+}
+
+#[cfg(test)]
+mod tests;

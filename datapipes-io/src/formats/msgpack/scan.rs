@@ -1,0 +1,84 @@
+//! Finds the end of a MessagePack value, and whether all of it is there.
+
+use datapipes::{Error, ErrorKind, Result};
+
+/// How many bytes the value takes that begins at `begin`. Nothing is allocated, and no size is believed further than there
+/// are bytes.
+pub(super) fn value_len(data: &[u8], begin: usize, max_depth: usize) -> Result<usize> {
+    let mut scan = Scan { data, at: begin, begin };
+    // How many values are missing at each level. A value of its own is the first.
+    let mut missing: Vec<u64> = vec![1];
+    while let Some(left) = missing.last_mut() {
+        if *left == 0 {
+            missing.pop();
+            continue;
+        }
+        *left -= 1;
+        let inside = scan.one()?;
+        if inside > 0 {
+            if missing.len() > max_depth {
+                let what = format!("values nest more than {max_depth} deep");
+                return Err(scan.error(ErrorKind::Limit, what));
+            }
+            missing.push(inside);
+        }
+    }
+    Ok(scan.at - begin)
+}
+
+struct Scan<'a> {
+    data: &'a [u8],
+    at: usize,
+    begin: usize,
+}
+
+impl Scan<'_> {
+    /// Passes a value, or the head of an array or a map; how many values are in that.
+    fn one(&mut self) -> Result<u64> {
+        let marker = self.number(1)? as u8;
+        // The length of what follows, or how many values do.
+        let (len, inside) = match marker {
+            0x00..=0x7f | 0xc0 | 0xc2 | 0xc3 | 0xe0..=0xff => (0, 0),
+            0x80..=0x8f => (0, 2 * u64::from(marker & 0x0f)),
+            0x90..=0x9f => (0, u64::from(marker & 0x0f)),
+            0xa0..=0xbf => (u64::from(marker & 0x1f), 0),
+            0xc1 => {
+                self.at -= 1;
+                return Err(self.error(ErrorKind::Corrupt, "0xc1, which begins no value".to_owned()));
+            }
+            0xc4..=0xc6 => (self.number(1 << (marker - 0xc4))?, 0),
+            0xc7..=0xc9 => (self.number(1 << (marker - 0xc7))? + 1, 0),
+            0xca | 0xce | 0xd2 => (4, 0),
+            0xcb | 0xcf | 0xd3 => (8, 0),
+            0xcc | 0xd0 => (1, 0),
+            0xcd | 0xd1 => (2, 0),
+            0xd4..=0xd8 => (1 + (1 << (marker - 0xd4)), 0),
+            0xd9..=0xdb => (self.number(1 << (marker - 0xd9))?, 0),
+            0xdc | 0xdd => (0, self.number(2 << (marker - 0xdc))?),
+            0xde | 0xdf => (0, 2 * self.number(2 << (marker - 0xde))?),
+        };
+        let there = (self.data.len() - self.at) as u64;
+        // Each value takes a byte at least.
+        let due = len.max(inside);
+        if due > there {
+            let what = if len > 0 { "bytes" } else { "values" };
+            return Err(self.error(ErrorKind::Truncated, format!("{due} {what} stated, {there} bytes there")));
+        }
+        self.at += len as usize;
+        Ok(inside)
+    }
+
+    /// A number of so many bytes, big endian.
+    fn number(&mut self, len: usize) -> Result<u64> {
+        let Some(bytes) = self.data.get(self.at..self.at + len) else {
+            let there = self.data.len() - self.at;
+            return Err(self.error(ErrorKind::Truncated, format!("{len} bytes due, {there} there")));
+        };
+        self.at += len;
+        Ok(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
+    }
+
+    fn error(&self, kind: ErrorKind, what: String) -> Error {
+        Error::new(kind, format!("the value at byte {}, at byte {}: {what}", self.begin, self.at))
+    }
+}

@@ -1,0 +1,6 @@
+//! Any bytes as JSON lines.
+#![no_main]
+
+use datapipes_io::formats::JsonLines;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| drop(datapipes_io::testing::read_all(JsonLines::values().max_expansion(1 << 24, 1 << 20), data.to_vec())));
