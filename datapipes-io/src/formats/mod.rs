@@ -8,9 +8,15 @@ mod compression;
 mod format;
 mod samples;
 mod tar;
+#[cfg(feature = "tfrecord")]
+mod tfrecord;
 mod untar;
 
 pub use compression::{Codec, Expansion, Gunzip};
 pub use format::{Entries, Entry, Format, ReadAs};
 pub use samples::{Sample, Samples};
+#[cfg(feature = "tfrecord")]
+pub use tfrecord::{
+    Example, Feature, IndexedTfRecords, SequenceExample, TfExamples, TfRecordIndex, TfRecordWriter, TfRecords,
+};
 pub use untar::Untar;
