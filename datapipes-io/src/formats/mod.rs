@@ -6,6 +6,7 @@
 
 mod compression;
 mod format;
+mod recordio;
 mod samples;
 mod tar;
 #[cfg(feature = "tfrecord")]
@@ -14,6 +15,7 @@ mod untar;
 
 pub use compression::{Codec, Expansion, Gunzip};
 pub use format::{Entries, Entry, Format, ReadAs};
+pub use recordio::{ImageRecord, IndexedRecordIo, RecordIo, RecordIoIndex, RecordIoWriter};
 pub use samples::{Sample, Samples};
 #[cfg(feature = "tfrecord")]
 pub use tfrecord::{
