@@ -6,6 +6,7 @@
 
 mod compression;
 mod format;
+mod mds;
 mod recordio;
 mod samples;
 mod tar;
@@ -15,6 +16,7 @@ mod untar;
 
 pub use compression::{Codec, Expansion, Gunzip};
 pub use format::{Entries, Entry, Format, ReadAs};
+pub use mds::{Mds, MdsImage, MdsIndex, MdsSample, MdsShards, MdsValue};
 pub use recordio::{ImageRecord, IndexedRecordIo, RecordIo, RecordIoIndex, RecordIoWriter};
 pub use samples::{Sample, Samples};
 #[cfg(feature = "tfrecord")]

@@ -63,8 +63,9 @@ impl TfRecords {
 
     /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
     /// past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        TfRecords { expansion: Expansion { bytes, ratio }, ..self }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
+        self
     }
 
     /// Does not check the data of records, only their lengths: for data that something else has checked.
