@@ -10,12 +10,16 @@ mod csv;
 mod format;
 mod json_lines;
 mod lines;
+mod mds;
 #[cfg(feature = "msgpack")]
 mod msgpack;
+mod recordio;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod samples;
 mod tar;
+#[cfg(feature = "tfrecord")]
+mod tfrecord;
 mod untar;
 
 pub use compression::{Codec, Decompress, Expansion, Gunzip};
@@ -24,9 +28,15 @@ pub use csv::{Csv, Row};
 pub use format::{Entries, Entry, Format, ReadAs};
 pub use json_lines::JsonLines;
 pub use lines::{ByteLines, Lines};
+pub use mds::{Mds, MdsImage, MdsIndex, MdsSample, MdsShards, MdsValue};
 #[cfg(feature = "msgpack")]
 pub use msgpack::MsgPack;
+pub use recordio::{ImageRecord, IndexedRecordIo, RecordIo, RecordIoIndex, RecordIoWriter};
 #[cfg(feature = "safetensors")]
 pub use safetensors::{SafeTensors, write_safetensors};
 pub use samples::{Sample, Samples};
+#[cfg(feature = "tfrecord")]
+pub use tfrecord::{
+    Example, Feature, IndexedTfRecords, SequenceExample, TfExamples, TfRecordIndex, TfRecordWriter, TfRecords,
+};
 pub use untar::Untar;

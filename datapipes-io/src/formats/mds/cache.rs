@@ -1,0 +1,104 @@
+//! What was read of shards, as far as it fits.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use datapipes::Result;
+use tokio::sync::OnceCell;
+
+use super::table::Table;
+
+/// What was read of a shard.
+#[derive(Clone, Debug)]
+pub(super) struct Loaded {
+    pub(super) table: Table,
+    /// All of it, if it is compressed.
+    pub(super) data: Option<Bytes>,
+}
+
+impl Loaded {
+    fn weight(&self) -> usize {
+        self.data.as_ref().map_or(self.table.weight(), Bytes::len)
+    }
+}
+
+/// What was read of the shards that were used last. One that several wait for is read once.
+#[derive(Debug)]
+pub(super) struct Cache {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: HashMap<usize, Slot>,
+    bytes: usize,
+    /// Goes up with every use.
+    clock: u64,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    cell: Arc<OnceCell<Loaded>>,
+    used: u64,
+    /// Zero until it is read.
+    weight: usize,
+}
+
+impl Cache {
+    pub(super) fn new(most: usize) -> Self {
+        Cache { most, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was read of a shard, or now is.
+    pub(super) async fn get(
+        &self,
+        shard: usize,
+        load: impl Future<Output = Result<Loaded>>,
+    ) -> Result<Loaded> {
+        let cell = {
+            let mut state = self.state();
+            state.clock += 1;
+            let clock = state.clock;
+            let slot = state.slots.entry(shard).or_default();
+            slot.used = clock;
+            slot.cell.clone()
+        };
+        if let Some(loaded) = cell.get() {
+            return Ok(loaded.clone());
+        }
+        // If this one fails or is dropped, the next that waits tries itself.
+        let loaded = cell.get_or_try_init(|| load).await?.clone();
+        self.keep(shard, &cell, loaded.weight());
+        Ok(loaded)
+    }
+
+    /// Counts what was read, and gives up what was not used for longest until it fits; never this one itself.
+    fn keep(&self, shard: usize, cell: &Arc<OnceCell<Loaded>>, weight: usize) {
+        let mut state = self.state();
+        let state = &mut *state;
+        match state.slots.get_mut(&shard) {
+            Some(slot) if Arc::ptr_eq(&slot.cell, cell) && slot.weight == 0 => slot.weight = weight,
+            _ => return,
+        }
+        state.bytes += weight;
+        while state.bytes > self.most {
+            let others = state.slots.iter().filter(|(other, slot)| **other != shard && slot.weight > 0);
+            let Some((&oldest, _)) = others.min_by_key(|(_, slot)| slot.used) else { break };
+            if let Some(slot) = state.slots.remove(&oldest) {
+                state.bytes -= slot.weight;
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.slots.values().filter(|slot| slot.weight > 0).count(), state.bytes)
+    }
+}

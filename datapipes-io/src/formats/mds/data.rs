@@ -1,0 +1,180 @@
+//! An MDS data set in a store, by index.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::index::MapPipe;
+use datapipes::{Error, ErrorKind, Result, async_trait};
+
+use super::cache::{Cache, Loaded};
+use super::index::Shard;
+use super::shards::place;
+use super::table::Table;
+use super::{MdsIndex, MdsSample};
+use crate::stores::{Get, Store};
+
+/// An MDS data set in a store, by index: any sample, in any order.
+///
+/// - Of a shard that is not compressed, the offsets of its samples are read once, and each sample by a request for a range.
+/// - A compressed shard is read whole and inflated, which only pays if most of its samples are wanted soon: read such data
+///   in the order of its shards, make [`cache`](Mds::cache) as large as what a shuffle spreads over, or read whole shards by
+///   [`MdsShards`](super::MdsShards).
+/// - What was read is kept as far as it fits into the cache: that of the shards used last. Values of bytes and pictures are slices
+///   of their sample, or of their inflated shard, which they keep in memory even where the cache has given it up.
+/// - Sizes, offsets and numbers of samples must be those of the index. The hashes in it are not checked.
+///
+/// # Errors
+/// Of a sample: `Truncated` and `Corrupt` where a shard is not what its index says; what the store says. Shard, sample and byte are
+/// named.
+///
+/// # Examples
+/// ```
+/// use datapipes::index::Indexed;
+/// use datapipes_io::formats::Mds;
+/// use datapipes_io::stores::local::Local;
+/// # futures::executor::block_on(async {
+/// let store = Local::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"));
+/// let data = Indexed::new(Mds::open(store, "mds-raw").await?);
+/// let ids = data.shuffle().fetch().try_map(|sample| sample.int("id"));
+/// let mut ids = ids.collect()?;
+/// ids.sort_unstable();
+/// assert_eq!(ids, (0..40).collect::<Vec<_>>());
+/// # datapipes::Ok(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Mds {
+    store: Arc<dyn Store>,
+    prefix: String,
+    index: MdsIndex,
+    pub(super) cache: Cache,
+    most: u64,
+}
+
+impl Mds {
+    /// Reads the index of the data set below `prefix` (which may be empty).
+    ///
+    /// # Errors
+    /// What the store says, and those of [`MdsIndex::parse`].
+    pub async fn open(store: impl Store, prefix: &str) -> Result<Mds> {
+        let key = below(prefix, "index.json");
+        let json = store.read(&key).await?;
+        let index = MdsIndex::parse(&json).map_err(|error| error.within(store.url_of(&key)))?;
+        Ok(Mds::new(store, prefix, index))
+    }
+
+    /// The data set below `prefix`, with an index that is known.
+    pub fn new(store: impl Store, prefix: &str, index: MdsIndex) -> Mds {
+        Mds {
+            store: Arc::new(store),
+            prefix: prefix.to_owned(),
+            index,
+            cache: Cache::new(1 << 30),
+            most: 1 << 30,
+        }
+    }
+
+    /// Keeps what was read of shards as far as it fits into `bytes`, and that of the last one in any case. By default 1 GiB.
+    pub fn cache(self, bytes: usize) -> Mds {
+        Mds { cache: Cache::new(bytes), ..self }
+    }
+
+    /// Refuses compressed shards that inflate to more than `bytes` (`Limit`). By default 1 GiB.
+    pub fn max_shard(self, bytes: u64) -> Mds {
+        Mds { most: bytes, ..self }
+    }
+
+    /// The index.
+    pub fn index(&self) -> &MdsIndex {
+        &self.index
+    }
+
+    async fn load(&self, shard: &Shard, key: &str) -> Result<Loaded> {
+        let cut = |got: usize, want: u64| {
+            Error::new(ErrorKind::Truncated, format!("{}: {got} of {want} bytes", self.store.url_of(key)))
+        };
+        let here = |error: Error| error.within(self.store.url_of(key));
+        let Some((packing, bytes)) = shard.packed else {
+            let want = Table::size(shard.samples);
+            let head = self.store.get(key, Get::range(0..want)).await?.bytes().await?;
+            if head.len() as u64 != want {
+                return Err(cut(head.len(), want));
+            }
+            let table = table(&head, shard, shard.bytes).map_err(here)?;
+            return Ok(Loaded { table, data: None });
+        };
+        if bytes > self.most {
+            let what = format!("it inflates to {bytes} bytes, at most {} are allowed", self.most);
+            return Err(here(Error::new(ErrorKind::Limit, what)));
+        }
+        // One byte more than there should be, to see that there is none.
+        let packed = self.store.get(key, Get::range(0..shard.bytes.saturating_add(1))).await?.bytes().await?;
+        if packed.len() as u64 != shard.bytes {
+            return Err(match packed.len() as u64 > shard.bytes {
+                true => here(Error::new(
+                    ErrorKind::Corrupt,
+                    format!("more than the {} bytes stated", shard.bytes),
+                )),
+                false => cut(packed.len(), shard.bytes),
+            });
+        }
+        let data = datapipes::blocking(move || packing.inflate(&packed, bytes)).await?.map_err(here)?;
+        let table = table(&data, shard, bytes).map_err(here)?;
+        Ok(Loaded { table, data: Some(data) })
+    }
+}
+
+/// The head of a shard, which must be that of the index.
+fn table(data: &Bytes, shard: &Shard, bytes: u64) -> Result<Table> {
+    let stated = data.first_chunk::<4>().map_or(0, |samples| u32::from_le_bytes(*samples));
+    if stated != shard.samples {
+        let what = format!("it has {stated} samples, the index says {}", shard.samples);
+        return Err(Error::new(ErrorKind::Corrupt, what));
+    }
+    Table::parse(data, bytes)
+}
+
+fn below(prefix: &str, name: &str) -> String {
+    match prefix.trim_end_matches('/') {
+        "" => name.to_owned(),
+        prefix => format!("{prefix}/{name}"),
+    }
+}
+
+#[async_trait]
+impl MapPipe for Mds {
+    type Out = MdsSample;
+
+    fn len(&self) -> u64 {
+        self.index.len()
+    }
+    async fn get(&self, index: u64) -> Result<MdsSample> {
+        let Some((at, number)) = self.index.place(index) else {
+            let folder = self.store.url_of(&self.prefix);
+            let what = format!("{folder}: no sample {index} of {}", self.index.len());
+            return Err(Error::new(ErrorKind::NotFound, what));
+        };
+        let shard = &self.index.shards[at];
+        let key = below(&self.prefix, &shard.file);
+        let loaded = self.cache.get(at, self.load(shard, &key)).await?;
+        let range = loaded.table.sample(number);
+        let (begin, want) = (range.start, range.end - range.start);
+        let data = match loaded.data {
+            Some(data) => data.slice(range.start as usize..range.end as usize),
+            // Not every store has a range without bytes.
+            None if want == 0 => Bytes::new(),
+            None => self.store.get(&key, Get::range(range)).await?.bytes().await?,
+        };
+        let here = |error: Error| error.within(place(number as u64, begin)).within(self.store.url_of(&key));
+        if data.len() as u64 != want {
+            let what = format!("{} of {want} bytes", data.len());
+            return Err(here(Error::new(ErrorKind::Truncated, what)));
+        }
+        shard.columns.decode(data).map_err(here)
+    }
+    fn name(&self) -> String {
+        "mds".to_owned()
+    }
+    fn weigh(&self, sample: &MdsSample) -> Option<usize> {
+        Some(sample.weight())
+    }
+}

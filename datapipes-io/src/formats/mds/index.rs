@@ -1,0 +1,166 @@
+//! The index of an MDS data set: its shards, and what is in them.
+
+use std::sync::Arc;
+
+use datapipes::{Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use super::VERSION;
+use super::columns::{Columns, Said};
+use super::packing::Packing;
+use super::table::Table;
+
+/// The index of an MDS data set, `index.json`: its shards, and how many samples of which columns are in each.
+///
+/// ```
+/// use datapipes_io::formats::MdsIndex;
+/// let index = MdsIndex::parse(include_bytes!("../../../tests/data/mds-zstd/index.json"))?;
+/// assert_eq!((index.len(), index.files().next()), (40, Some("shard.00000.mds.zstd")));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MdsIndex {
+    pub(super) shards: Vec<Shard>,
+    /// The number of the first sample of each shard, and of the one behind the last.
+    pub(super) starts: Vec<u64>,
+}
+
+/// A shard, as the index says it.
+#[derive(Clone, Debug)]
+pub(super) struct Shard {
+    /// The file that is read.
+    pub(super) file: Box<str>,
+    /// How many bytes that has.
+    pub(super) bytes: u64,
+    /// How it is compressed, and how many bytes it inflates to.
+    pub(super) packed: Option<(Packing, u64)>,
+    pub(super) samples: u32,
+    pub(super) columns: Arc<Columns>,
+}
+
+#[derive(Deserialize)]
+struct SaidIndex {
+    version: u64,
+    #[serde(default)]
+    shards: Vec<SaidShard>,
+}
+
+#[derive(Deserialize)]
+struct SaidShard {
+    version: u64,
+    format: String,
+    compression: Option<String>,
+    raw_data: Option<SaidFile>,
+    zip_data: Option<SaidFile>,
+    samples: u64,
+    #[serde(flatten)]
+    columns: Said,
+}
+
+#[derive(Deserialize)]
+struct SaidFile {
+    basename: String,
+    bytes: u64,
+}
+
+impl MdsIndex {
+    /// Of the content of `index.json`.
+    ///
+    /// # Errors
+    /// `Corrupt` for what is no such JSON, for a file name that is not a plain one (it must not leave the folder), and for
+    /// numbers that cannot be. `Unsupported` for another version or format, a compression other than `zstd`, `gz` and `bz2`, and
+    /// an encoding of a column that is not known, or is `pkl`. Shard and column are named.
+    pub fn parse(json: &[u8]) -> Result<MdsIndex> {
+        let said: SaidIndex = serde_json::from_slice(json)
+            .map_err(|error| Error::new(ErrorKind::Corrupt, "the index").with_source(error))?;
+        if said.version != VERSION {
+            let what = format!("version {} of the index, not {VERSION}", said.version);
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let mut index = MdsIndex { shards: Vec::with_capacity(said.shards.len()), starts: vec![0] };
+        let mut total = 0u64;
+        // Mostly all shards have the same columns: they share them.
+        let mut last: Option<(Said, Arc<Columns>)> = None;
+        for (number, shard) in said.shards.into_iter().enumerate() {
+            let shard =
+                Shard::new(shard, &mut last).map_err(|error| error.within(format!("shard {number}")))?;
+            total += u64::from(shard.samples);
+            index.starts.push(total);
+            index.shards.push(shard);
+        }
+        Ok(index)
+    }
+
+    /// How many samples there are.
+    pub fn len(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The files of the shards, in order: the compressed ones where they are compressed. Plain names, below the folder of the
+    /// index.
+    pub fn files(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.shards.iter().map(|shard| &*shard.file)
+    }
+
+    /// The names of the columns of the first shard, mostly those of all.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.shards.first().into_iter().flat_map(|shard| shard.columns.names())
+    }
+
+    /// The shard of a sample, and the number of the sample there.
+    pub(super) fn place(&self, sample: u64) -> Option<(usize, usize)> {
+        if sample >= self.len() {
+            return None;
+        }
+        let shard = self.starts.partition_point(|start| *start <= sample) - 1;
+        Some((shard, (sample - self.starts[shard]) as usize))
+    }
+}
+
+impl Shard {
+    fn new(said: SaidShard, last: &mut Option<(Said, Arc<Columns>)>) -> Result<Shard> {
+        let corrupt = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
+        if said.format != "mds" || said.version != VERSION {
+            let what = format!("version {} of format {:?}", said.version, said.format);
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let Some(raw) = said.raw_data else { return corrupt("it has no raw_data".to_owned()) };
+        let samples = u32::try_from(said.samples).unwrap_or(u32::MAX);
+        // Offsets have 32 bits.
+        if raw.bytes > u64::from(u32::MAX)
+            || said.samples > samples.into()
+            || Table::size(samples) > raw.bytes
+        {
+            return corrupt(format!("{} samples in {} bytes", said.samples, raw.bytes));
+        }
+        let (file, packed) = match (said.zip_data, said.compression) {
+            (Some(zip), Some(packing)) => (zip, Some((Packing::parse(&packing)?, raw.bytes))),
+            (None, None) => (raw, None),
+            (Some(_), None) => return corrupt("zip_data without a compression".to_owned()),
+            (None, Some(packing)) => return corrupt(format!("compression {packing:?} without zip_data")),
+        };
+        if !is_plain(&file.basename) {
+            return corrupt(format!("{:?} is not a plain file name", file.basename));
+        }
+        let columns = match last {
+            Some((said_last, columns)) if *said_last == said.columns => columns.clone(),
+            _ => {
+                let columns = Arc::new(Columns::new(said.columns.clone())?);
+                *last = Some((said.columns, columns.clone()));
+                columns
+            }
+        };
+        Ok(Shard { file: file.basename.into(), bytes: file.bytes, packed, samples, columns })
+    }
+}
+
+/// Whether a name is one within its folder, on any system.
+fn is_plain(name: &str) -> bool {
+    !matches!(name, "" | "." | "..")
+        && !name.contains(|letter: char| matches!(letter, '/' | '\\' | ':') || letter.is_control())
+}

@@ -1,0 +1,183 @@
+//! A sample of MDS: values by the names of their columns.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result, Tensor};
+
+use super::columns::Columns;
+
+/// A value of a column.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum MdsValue {
+    /// `bytes`, `jpeg` and `png`: a slice of the sample, not decoded.
+    Bytes(Bytes),
+    /// `str`.
+    Text(String),
+    /// `int`, `int8` to `int64`, and `str_int`.
+    Int(i64),
+    /// `uint8` to `uint64`.
+    UInt(u64),
+    /// `float16` to `float64`, and `str_float`.
+    Float(f64),
+    /// `str_decimal`, as it is written.
+    Decimal(String),
+    /// `json`.
+    Json(serde_json::Value),
+    /// `ndarray`: a slice of the sample if it is aligned there, else a copy.
+    Array(Tensor),
+    /// `pil`.
+    Image(MdsImage),
+    /// `jpeg_array` and `list[…]`: pictures of one kind.
+    List(Vec<MdsValue>),
+}
+
+/// The pixels of a picture, as Pillow has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MdsImage {
+    /// Pixels in a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// Pillow's name for what a pixel is: `L`, `RGB`, `RGBA`, …
+    pub mode: String,
+    /// The pixels, row by row: a slice of the sample. As many bytes as size and mode say.
+    pub pixels: Bytes,
+}
+
+impl MdsValue {
+    fn kind(&self) -> &'static str {
+        match self {
+            MdsValue::Bytes(_) => "bytes",
+            MdsValue::Text(_) => "text",
+            MdsValue::Int(_) => "an int",
+            MdsValue::UInt(_) => "an unsigned int",
+            MdsValue::Float(_) => "a float",
+            MdsValue::Decimal(_) => "a decimal",
+            MdsValue::Json(_) => "JSON",
+            MdsValue::Array(_) => "an array",
+            MdsValue::Image(_) => "a picture",
+            MdsValue::List(_) => "a list",
+        }
+    }
+
+    fn weight(&self) -> usize {
+        let own = match self {
+            MdsValue::Bytes(bytes) => bytes.len(),
+            MdsValue::Text(text) | MdsValue::Decimal(text) => text.len(),
+            MdsValue::Array(tensor) => tensor.byte_len(),
+            MdsValue::Image(image) => image.pixels.len(),
+            MdsValue::List(values) => values.iter().map(MdsValue::weight).sum(),
+            MdsValue::Json(_) | MdsValue::Int(_) | MdsValue::UInt(_) | MdsValue::Float(_) => 0,
+        };
+        own + size_of::<MdsValue>()
+    }
+}
+
+/// A sample: a value for each column, in the order of the shard.
+#[derive(Clone)]
+pub struct MdsSample {
+    pub(super) columns: Arc<Columns>,
+    pub(super) values: Vec<MdsValue>,
+}
+
+impl MdsSample {
+    /// The values with the names of their columns.
+    pub fn values(&self) -> impl ExactSizeIterator<Item = (&str, &MdsValue)> {
+        self.columns.names().zip(&self.values)
+    }
+
+    /// Whether it has a column.
+    pub fn has(&self, name: &str) -> bool {
+        self.columns.names().any(|other| other == name)
+    }
+
+    /// The value of a column.
+    ///
+    /// # Errors
+    /// `NotFound`, naming the columns that there are.
+    pub fn get(&self, name: &str) -> Result<&MdsValue> {
+        let value = self.values().find(|(other, _)| *other == name);
+        value.map(|(_, value)| value).ok_or_else(|| {
+            let names: Vec<_> = self.columns.names().map(|name| format!("{name:?}")).collect();
+            let what = format!("the sample has no column {name:?}, but {}", names.join(", "));
+            Error::new(ErrorKind::NotFound, what)
+        })
+    }
+
+    fn of<'a, T>(&'a self, name: &str, wanted: &str, value: impl Fn(&'a MdsValue) -> Option<T>) -> Result<T> {
+        let found = self.get(name)?;
+        value(found).ok_or_else(|| {
+            let what = format!("column {name:?} holds {}, not {wanted}", found.kind());
+            Error::new(ErrorKind::Corrupt, what)
+        })
+    }
+
+    /// The value of a column of bytes, or of an encoded picture.
+    ///
+    /// # Errors
+    /// `NotFound` as [`get`](MdsSample::get); `Corrupt` if it holds something else.
+    pub fn bytes(&self, name: &str) -> Result<&Bytes> {
+        self.of(name, "bytes", |value| if let MdsValue::Bytes(bytes) = value { Some(bytes) } else { None })
+    }
+
+    /// The value of a column of text.
+    ///
+    /// # Errors
+    /// As [`bytes`](MdsSample::bytes).
+    pub fn text(&self, name: &str) -> Result<&str> {
+        self.of(name, "text", |value| if let MdsValue::Text(text) = value { Some(&**text) } else { None })
+    }
+
+    /// The value of a column of integers, signed or not.
+    ///
+    /// # Errors
+    /// As [`bytes`](MdsSample::bytes); `Corrupt` also for one of 2⁶³ or more.
+    pub fn int(&self, name: &str) -> Result<i64> {
+        self.of(name, "an int of 64 bits with a sign", |value| match value {
+            MdsValue::Int(number) => Some(*number),
+            MdsValue::UInt(number) => (*number).try_into().ok(),
+            _ => None,
+        })
+    }
+
+    /// The value of a column of floats.
+    ///
+    /// # Errors
+    /// As [`bytes`](MdsSample::bytes).
+    pub fn float(&self, name: &str) -> Result<f64> {
+        self.of(
+            name,
+            "a float",
+            |value| if let MdsValue::Float(number) = value { Some(*number) } else { None },
+        )
+    }
+
+    /// The value of a column of arrays.
+    ///
+    /// # Errors
+    /// As [`bytes`](MdsSample::bytes).
+    pub fn array(&self, name: &str) -> Result<&Tensor> {
+        self.of(name, "an array", |value| if let MdsValue::Array(array) = value { Some(array) } else { None })
+    }
+
+    /// The value of a column of JSON.
+    ///
+    /// # Errors
+    /// As [`bytes`](MdsSample::bytes).
+    pub fn json(&self, name: &str) -> Result<&serde_json::Value> {
+        self.of(name, "JSON", |value| if let MdsValue::Json(json) = value { Some(json) } else { None })
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        size_of::<Self>() + self.values.iter().map(MdsValue::weight).sum::<usize>()
+    }
+}
+
+impl fmt::Debug for MdsSample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.values()).finish()
+    }
+}

@@ -1,0 +1,106 @@
+//! Reads whole MDS shards as a stream.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Context, Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use super::columns::{Columns, Said};
+use super::table::Table;
+use super::{MdsSample, VERSION};
+use crate::File;
+use crate::formats::compression::{Codec, Expansion, content};
+use crate::formats::{Entries, Entry, Format};
+
+/// Reads whole shards of MDS, sample by sample, without their index: `store.files(index.files()).load_files().read_as(MdsShards::new())`
+/// with the files of an [`MdsIndex`](super::MdsIndex), or whatever lists them. [`Mds`](super::Mds) reads single samples.
+///
+/// - A compressed shard is inflated as a whole, by its first bytes.
+/// - Values of bytes and pictures are slices of the shard, and keep it in memory; see [`MdsValue`](super::MdsValue).
+/// - The head is checked before the first sample is given: a shard that is cut, that has more behind its last sample, or whose
+///   offsets go backwards is refused as a whole. A sample that cannot be decoded is an error in its place.
+/// - Column encodings are those of a list; `pkl` is refused, since to unpickle data is to run code that is in it.
+/// - The hashes are in the index, and are not checked here.
+///
+/// # Examples
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_io::{File, formats::MdsShards, prelude::*};
+///
+/// let shard = include_bytes!("../../../tests/data/mds-raw/shard.00000.mds");
+/// let shards = Graph::from_vec(vec![File::new("shard.00000.mds", &shard[..])]);
+/// let texts = shards.read_as(MdsShards::new()).try_map(|sample| sample.text("text").map(str::to_owned));
+/// assert_eq!(texts.collect()?[1], "sample 1 ab");
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct MdsShards {
+    expansion: Expansion,
+}
+
+impl MdsShards {
+    /// With the default limits of [`max_expansion`](MdsShards::max_expansion).
+    pub fn new() -> Self {
+        MdsShards::default()
+    }
+
+    /// Refuses a compressed shard that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
+    /// past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
+        self
+    }
+}
+
+/// The JSON in a shard.
+#[derive(Deserialize)]
+struct Config {
+    version: u64,
+    format: String,
+    #[serde(flatten)]
+    columns: Said,
+}
+
+fn columns(config: &[u8]) -> Result<Columns> {
+    let config: Config = serde_json::from_slice(config)
+        .map_err(|error| Error::new(ErrorKind::Corrupt, "the JSON of the shard").with_source(error))?;
+    if config.version != VERSION || config.format != "mds" {
+        let what = format!("version {} of format {:?}", config.version, config.format);
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    Columns::new(config.columns)
+}
+
+impl Format for MdsShards {
+    type Item = MdsSample;
+
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<MdsSample>> {
+        let whole = |data: &Bytes| Table::parse(data, data.len() as u64);
+        let (data, table) = match (whole(&file.data), Codec::of_magic(&file.data)) {
+            (Ok(table), _) => (file.data, table),
+            (Err(error), None) => return Err(error),
+            (Err(_), Some(_)) => {
+                let data = content(file.data, self.expansion, cx)?;
+                let table = whole(&data)?;
+                (data, table)
+            }
+        };
+        let slice = |range: std::ops::Range<u64>| range.start as usize..range.end as usize;
+        let columns = Arc::new(columns(&data[slice(table.config())])?);
+        Ok(Box::new((0..table.samples()).map(move |number| {
+            let range = table.sample(number);
+            let begin = range.start;
+            let sample = columns.decode(data.slice(slice(range)));
+            Entry::from_result(sample.map_err(|error| error.within(place(number as u64, begin))))
+        })))
+    }
+    fn weigh(&self, sample: &MdsSample) -> Option<usize> {
+        Some(sample.weight())
+    }
+}
+
+/// Which sample, and where it begins.
+pub(super) fn place(number: u64, offset: u64) -> String {
+    format!("sample {number} at byte {offset}")
+}

@@ -1,0 +1,162 @@
+//! Records of a RecordIO file by index, by the text file that tells where each begins.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::index::MapPipe;
+use datapipes::{Error, ErrorKind, Result, async_trait};
+
+use super::place;
+use super::records::Parts;
+use crate::stores::{Get, Store};
+
+/// Where the records of a RecordIO file begin, each with a key.
+///
+/// As text (`Display`, [`parse`](RecordIoIndex::parse)) it has a line of key, tab and offset for each record: MXNet's `.idx` file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordIoIndex {
+    records: Vec<(Box<str>, u64)>,
+}
+
+impl RecordIoIndex {
+    /// That of a file; the keys are the records' numbers.
+    ///
+    /// # Errors
+    /// Those of [`RecordIo`](super::RecordIo), the first of them.
+    pub fn of(file: &Bytes) -> Result<RecordIoIndex> {
+        let mut parts = Parts::new(file.clone());
+        let mut index = RecordIoIndex::default();
+        loop {
+            let (number, offset) = (index.len(), parts.offset);
+            let record = parts.record().and_then(Option::transpose);
+            match record.map_err(|error| error.within(place(number as u64, offset)))? {
+                Some(_) => index.push(number.to_string(), offset),
+                None => return Ok(index),
+            }
+        }
+    }
+
+    /// That of a text, a line of key, tab and offset for each record.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the line, for anything else.
+    pub fn parse(text: &[u8]) -> Result<RecordIoIndex> {
+        let mut index = RecordIoIndex::default();
+        for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
+            let fields = std::str::from_utf8(line).ok().map(str::trim_ascii_end);
+            if fields == Some("") {
+                continue;
+            }
+            let fields = fields.and_then(|line| line.split_once('\t'));
+            let offset = fields.and_then(|(key, offset)| Some((key, offset.parse().ok()?)));
+            let Some((key, offset)) = offset.filter(|(_, offset)| *offset < u64::MAX) else {
+                let what = format!("line {} of the index: key, tab and offset are due", number + 1);
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            };
+            index.push(key.to_owned(), offset);
+        }
+        Ok(index)
+    }
+
+    pub(super) fn push(&mut self, key: String, offset: u64) {
+        self.records.push((key.into(), offset));
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Key and offset of each record, in the order of the text.
+    pub fn records(&self) -> impl ExactSizeIterator<Item = (&str, u64)> {
+        self.records.iter().map(|(key, offset)| (&**key, *offset))
+    }
+}
+
+impl fmt::Display for RecordIoIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.records.iter().try_for_each(|(key, offset)| writeln!(f, "{key}\t{offset}"))
+    }
+}
+
+/// The records of a RecordIO file in a store, by index, in the order of the `.idx` file: one request for a range each.
+///
+/// The index tells where records begin, and so where the one before ends; the last one is read up to the end of the file. If
+/// it names a part of the records only, more is read than is needed.
+///
+/// # Errors
+/// Of a record: those of [`RecordIo`](super::RecordIo), and what the store says.
+///
+/// # Examples
+/// ```
+/// use datapipes::index::Indexed;
+/// use datapipes_io::formats::{IndexedRecordIo, RecordIoIndex, RecordIoWriter};
+/// use datapipes_io::stores::Memory;
+///
+/// let mut writer = RecordIoWriter::new(Vec::new());
+/// for text in ["a", "b", "c"] {
+///     writer.write(text.as_bytes())?;
+/// }
+/// let store = Memory::from_iter([("train.rec", writer.finish()?.0)]);
+/// let index = RecordIoIndex::parse(b"7\t24\n8\t0\n9\t12\n")?;
+/// let records = Indexed::new(IndexedRecordIo::new(store, "train.rec", index));
+/// assert_eq!(records.fetch().collect()?, ["c", "a", "b"]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct IndexedRecordIo {
+    store: Arc<dyn Store>,
+    key: Arc<str>,
+    index: Arc<RecordIoIndex>,
+    /// The offsets in ascending order.
+    begins: Arc<[u64]>,
+}
+
+impl IndexedRecordIo {
+    /// The records of the object under a key.
+    pub fn new(store: impl Store, key: impl Into<Arc<str>>, index: RecordIoIndex) -> Self {
+        let mut begins: Vec<u64> = index.records().map(|(_, offset)| offset).collect();
+        begins.sort_unstable();
+        IndexedRecordIo {
+            store: Arc::new(store),
+            key: key.into(),
+            index: Arc::new(index),
+            begins: begins.into(),
+        }
+    }
+}
+
+#[async_trait]
+impl MapPipe for IndexedRecordIo {
+    type Out = Bytes;
+
+    fn len(&self) -> u64 {
+        self.index.len() as u64
+    }
+    async fn get(&self, index: u64) -> Result<Bytes> {
+        let url = || self.store.url_of(&self.key);
+        let record = usize::try_from(index).ok().and_then(|index| self.index.records.get(index));
+        let Some((_, begin)) = record else {
+            let what = format!("{}: no record {index} of {}", url(), self.index.len());
+            return Err(Error::new(ErrorKind::NotFound, what));
+        };
+        let next = self.begins.partition_point(|other| other <= begin);
+        let end = self.begins.get(next).copied().unwrap_or(u64::MAX);
+        let data = self.store.get(&self.key, Get::range(*begin..end)).await?.bytes().await?;
+        let record = Parts::new(data).record().and_then(Option::transpose);
+        let here = |error: Error| error.within(place(index, *begin)).within(url());
+        record.map_err(here)?.ok_or_else(|| here(Error::new(ErrorKind::Truncated, "the file ends there")))
+    }
+    fn name(&self) -> String {
+        "record_io".to_owned()
+    }
+    fn weigh(&self, record: &Bytes) -> Option<usize> {
+        Some(record.len() + size_of::<Bytes>())
+    }
+}

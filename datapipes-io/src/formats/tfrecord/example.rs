@@ -1,0 +1,218 @@
+//! `tf.train.Example`: features by name.
+
+use std::fmt;
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+
+use super::Feature;
+use super::maps::{Named, features};
+use super::wire::{Fields, Wire, put_len};
+
+/// `tf.train.Example`: features by name, in the order of the record.
+///
+/// - Of a name that comes twice the last one counts, as protocol buffers say; it keeps the place of the first.
+/// - Values of bytes are slices of the record; numbers and names are copied.
+/// - Lists may be packed or not. Fields that are not in TensorFlow's `example.proto` are passed by.
+///
+/// # Examples
+/// ```
+/// use datapipes_io::formats::{Example, Feature};
+/// let example = Example::new().with("label", 3).with("box", vec![0.5, 1.0]).with("image", "jpeg bytes");
+/// let read = Example::parse(example.encode().into())?;
+/// assert_eq!((read.int("label")?, read.floats("box")?, read.text("image")?), (3, &[0.5, 1.0][..], "jpeg bytes"));
+/// let error = read.ints("image").unwrap_err().to_string();
+/// assert_eq!(error, r#"corrupt: feature "image" holds bytes, not ints"#);
+/// let error = read.int("name").unwrap_err().to_string();
+/// assert_eq!(error, r#"not found: the example has no feature "name", but "label", "box", "image""#);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Default)]
+pub struct Example {
+    features: Vec<(String, Feature)>,
+}
+
+impl Example {
+    /// Without features.
+    pub fn new() -> Self {
+        Example::default()
+    }
+
+    /// With a feature more, or other values of one that is there.
+    pub fn with(mut self, name: impl Into<String>, feature: impl Into<Feature>) -> Self {
+        let (name, feature) = (name.into(), feature.into());
+        match self.features.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, old)) => *old = feature,
+            None => self.features.push((name, feature)),
+        }
+        self
+    }
+
+    /// Decodes a record.
+    ///
+    /// # Errors
+    /// `Corrupt` for what is no `tf.train.Example`, with the feature and the byte of the message. `Unsupported` for a
+    /// `tf.train.SequenceExample`, of which only the context would be seen; see
+    /// [`SequenceExample`](super::SequenceExample).
+    pub fn parse(record: Bytes) -> Result<Example> {
+        let mut message = Fields::of(record);
+        let mut named = Named::default();
+        while let Some((number, wire)) = message.next()? {
+            match (number, wire) {
+                (1, _) => features(message.message(wire, "the features")?, &mut named)?,
+                (2, Wire::Len) => {
+                    let what =
+                        "the record is a tf.train.SequenceExample: decode it by SequenceExample::parse";
+                    return Err(Error::new(ErrorKind::Unsupported, what));
+                }
+                _ => message.skip(number, wire)?,
+            }
+        }
+        Ok(Example { features: named.values })
+    }
+
+    /// Encodes it as a record, features and values in their order: always the same bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if !self.features.is_empty() {
+            put_len(&mut out, 1, &self.encode_features());
+        }
+        out
+    }
+
+    pub(super) fn encode_features(&self) -> Vec<u8> {
+        let mut features = Vec::new();
+        let (mut entry, mut value) = (Vec::new(), Vec::new());
+        for (name, feature) in &self.features {
+            entry.clear();
+            value.clear();
+            put_len(&mut entry, 1, name.as_bytes());
+            feature.encode(&mut value);
+            put_len(&mut entry, 2, &value);
+            put_len(&mut features, 1, &entry);
+        }
+        features
+    }
+
+    pub(super) fn of(features: Vec<(String, Feature)>) -> Self {
+        Example { features }
+    }
+
+    /// The features, in the order of the record.
+    pub fn features(&self) -> impl ExactSizeIterator<Item = (&str, &Feature)> {
+        self.features.iter().map(|(name, feature)| (&**name, feature))
+    }
+
+    /// Whether it has a feature.
+    pub fn has(&self, name: &str) -> bool {
+        self.features.iter().any(|(other, _)| other == name)
+    }
+
+    /// A feature.
+    ///
+    /// # Errors
+    /// `NotFound`, naming the features that there are.
+    pub fn get(&self, name: &str) -> Result<&Feature> {
+        self.features.iter().find(|(other, _)| other == name).map(|(_, feature)| feature).ok_or_else(|| {
+            let names: Vec<_> = self.features.iter().take(20).map(|(name, _)| format!("{name:?}")).collect();
+            let there = match self.features.len() {
+                0 => "none".to_owned(),
+                len if len > names.len() => format!("{} and {} more", names.join(", "), len - names.len()),
+                _ => names.join(", "),
+            };
+            Error::new(ErrorKind::NotFound, format!("the example has no feature {name:?}, but {there}"))
+        })
+    }
+
+    /// The values of a feature of bytes. One without a type has none.
+    ///
+    /// # Errors
+    /// `NotFound` as [`get`](Example::get); `Corrupt` if it holds values of another type.
+    pub fn bytes(&self, name: &str) -> Result<&[Bytes]> {
+        match self.get(name)? {
+            Feature::Bytes(values) => Ok(values),
+            other => other.lacks(name, "bytes"),
+        }
+    }
+
+    /// The values of a feature of floats. One without a type has none.
+    ///
+    /// # Errors
+    /// As [`bytes`](Example::bytes).
+    pub fn floats(&self, name: &str) -> Result<&[f32]> {
+        match self.get(name)? {
+            Feature::Floats(values) => Ok(values),
+            other => other.lacks(name, "floats"),
+        }
+    }
+
+    /// The values of a feature of ints. One without a type has none.
+    ///
+    /// # Errors
+    /// As [`bytes`](Example::bytes).
+    pub fn ints(&self, name: &str) -> Result<&[i64]> {
+        match self.get(name)? {
+            Feature::Ints(values) => Ok(values),
+            other => other.lacks(name, "ints"),
+        }
+    }
+
+    /// The one value of a feature of bytes.
+    ///
+    /// # Errors
+    /// As [`bytes`](Example::bytes); `Shape` if it has another number of values.
+    pub fn blob(&self, name: &str) -> Result<&Bytes> {
+        one(name, self.bytes(name)?)
+    }
+
+    /// The one value of a feature of floats.
+    ///
+    /// # Errors
+    /// As [`blob`](Example::blob).
+    pub fn float(&self, name: &str) -> Result<f32> {
+        one(name, self.floats(name)?).copied()
+    }
+
+    /// The one value of a feature of ints.
+    ///
+    /// # Errors
+    /// As [`blob`](Example::blob).
+    pub fn int(&self, name: &str) -> Result<i64> {
+        one(name, self.ints(name)?).copied()
+    }
+
+    /// The one value of a feature of bytes, as text.
+    ///
+    /// # Errors
+    /// As [`blob`](Example::blob); `Corrupt` if it is not UTF-8, with the place.
+    pub fn text(&self, name: &str) -> Result<&str> {
+        std::str::from_utf8(self.blob(name)?)
+            .map_err(|error| Error::new(ErrorKind::Corrupt, format!("feature {name:?}")).with_source(error))
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        let features = self.features.iter().map(|(name, feature)| name.len() + feature.weight());
+        size_of::<Self>() + features.sum::<usize>()
+    }
+}
+
+fn one<'a, T>(name: &str, values: &'a [T]) -> Result<&'a T> {
+    match values {
+        [value] => Ok(value),
+        _ => {
+            let what = format!("feature {name:?} has {} values where one is due", values.len());
+            Err(Error::new(ErrorKind::Shape, what))
+        }
+    }
+}
+
+impl fmt::Debug for Example {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Example(")?;
+        for (at, (name, feature)) in self.features.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{name:?}: {} {}", feature.len(), feature.kind())?;
+        }
+        f.write_str(")")
+    }
+}

@@ -1,0 +1,66 @@
+//! Reads TFRecord files of `tf.train.Example`.
+
+use datapipes::{Context, Result};
+
+use super::records::Found;
+use super::{Example, TfRecords, place};
+use crate::File;
+use crate::formats::{Entries, Entry, Format};
+
+/// Reads TFRecord files whose records are `tf.train.Example`, in the order of the file.
+///
+/// What [`TfRecords`] says of records holds here; a record that is no example is an error in its place, which names record
+/// and feature.
+///
+/// # Examples
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_io::formats::{Example, TfExamples, TfRecordWriter};
+/// use datapipes_io::{File, prelude::*};
+///
+/// let mut writer = TfRecordWriter::new(Vec::new());
+/// for label in 0..3 {
+///     writer.write(&Example::new().with("label", label).encode())?;
+/// }
+/// let (data, _) = writer.finish()?;
+/// let files = Graph::from_vec(vec![File::new("a.tfrecord", data)]);
+/// let labels = files.read_as(TfExamples::new()).try_map(|example| example.int("label"));
+/// assert_eq!(labels.collect()?, [0, 1, 2]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct TfExamples {
+    records: TfRecords,
+}
+
+impl TfExamples {
+    /// With records as they are read by default.
+    pub fn new() -> Self {
+        TfExamples::default()
+    }
+
+    /// With records read so.
+    pub fn of(records: TfRecords) -> Self {
+        TfExamples { records }
+    }
+}
+
+impl Format for TfExamples {
+    type Item = Example;
+
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<Example>> {
+        Ok(Box::new(self.records.records(file, cx).map(|found| match found {
+            Found::Record(data, number, offset) => {
+                Entry::from_result(Example::parse(data).map_err(|error| error.within(place(number, offset))))
+            }
+            Found::Bad(error) => Entry::Bad(None, error),
+            Found::Broken(error) => Entry::Broken(error),
+        })))
+    }
+    fn settings(&self) -> String {
+        self.records.settings()
+    }
+    fn weigh(&self, example: &Example) -> Option<usize> {
+        Some(example.weight())
+    }
+}

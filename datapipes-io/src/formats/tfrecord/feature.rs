@@ -1,0 +1,183 @@
+//! The values of a feature of `tf.train.Example`.
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+
+use super::wire::{Fields, Wire, put_len, put_varint};
+
+/// The values of one feature: one list, of one of three types.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub enum Feature {
+    /// Byte strings: slices of the record.
+    Bytes(Vec<Bytes>),
+    /// `f32` numbers.
+    Floats(Vec<f32>),
+    /// `i64` numbers.
+    Ints(Vec<i64>),
+    /// A feature without even a type.
+    #[default]
+    Empty,
+}
+
+impl Feature {
+    /// How many values it has.
+    pub fn len(&self) -> usize {
+        match self {
+            Feature::Bytes(values) => values.len(),
+            Feature::Floats(values) => values.len(),
+            Feature::Ints(values) => values.len(),
+            Feature::Empty => 0,
+        }
+    }
+
+    /// Whether it has no values.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Feature::Bytes(_) => "bytes",
+            Feature::Floats(_) => "floats",
+            Feature::Ints(_) => "ints",
+            Feature::Empty => "no type",
+        }
+    }
+
+    /// Adds what a message says; a list of another type takes the place of what was there, as in protocol buffers.
+    pub(super) fn merge(&mut self, mut message: Fields) -> Result<()> {
+        while let Some((number, wire)) = message.next()? {
+            match number {
+                1 => {
+                    let mut list = message.message(wire, "a list of bytes")?;
+                    if !matches!(self, Feature::Bytes(_)) {
+                        *self = Feature::Bytes(Vec::new());
+                    }
+                    let Feature::Bytes(values) = self else { continue };
+                    while let Some((number, wire)) = list.next()? {
+                        match number {
+                            1 => {
+                                list.expect(wire, Wire::Len, "a value of bytes")?;
+                                values.push(list.len()?);
+                            }
+                            _ => list.skip(number, wire)?,
+                        }
+                    }
+                }
+                2 => {
+                    let mut list = message.message(wire, "a list of floats")?;
+                    if !matches!(self, Feature::Floats(_)) {
+                        *self = Feature::Floats(Vec::new());
+                    }
+                    let Feature::Floats(values) = self else { continue };
+                    while let Some((number, wire)) = list.next()? {
+                        match (number, wire) {
+                            (1, Wire::Fixed32) => values.push(f32::from_le_bytes(list.fixed32()?)),
+                            (1, Wire::Len) => {
+                                floats(&list.len()?, values).map_err(|what| list.wrong(what))?
+                            }
+                            (1, _) => list.expect(wire, Wire::Fixed32, "a value of floats")?,
+                            _ => list.skip(number, wire)?,
+                        }
+                    }
+                }
+                3 => {
+                    let mut list = message.message(wire, "a list of ints")?;
+                    if !matches!(self, Feature::Ints(_)) {
+                        *self = Feature::Ints(Vec::new());
+                    }
+                    let Feature::Ints(values) = self else { continue };
+                    while let Some((number, wire)) = list.next()? {
+                        match (number, wire) {
+                            (1, Wire::Varint) => values.push(list.varint()? as i64),
+                            (1, Wire::Len) => {
+                                let mut packed = Fields::of(list.len()?);
+                                while packed.is_more() {
+                                    values.push(packed.varint()? as i64);
+                                }
+                            }
+                            (1, _) => list.expect(wire, Wire::Varint, "a value of ints")?,
+                            _ => list.skip(number, wire)?,
+                        }
+                    }
+                }
+                _ => message.skip(number, wire)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let mut list = Vec::new();
+        let mut packed = Vec::new();
+        let number = match self {
+            Feature::Bytes(values) => {
+                values.iter().for_each(|value| put_len(&mut list, 1, value));
+                1
+            }
+            Feature::Floats(values) => {
+                packed.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                2
+            }
+            Feature::Ints(values) => {
+                values.iter().for_each(|&value| put_varint(&mut packed, value as u64));
+                3
+            }
+            Feature::Empty => return,
+        };
+        if !packed.is_empty() {
+            put_len(&mut list, 1, &packed);
+        }
+        put_len(out, number, &list);
+    }
+
+    /// The error of one that holds others than those wanted; one without a type holds none.
+    pub(super) fn lacks<T>(&self, name: &str, wanted: &str) -> Result<&[T]> {
+        if *self == Feature::Empty {
+            return Ok(&[]);
+        }
+        let what = format!("feature {name:?} holds {}, not {wanted}", self.kind());
+        Err(Error::new(ErrorKind::Corrupt, what))
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        let values = match self {
+            Feature::Bytes(values) => values.iter().map(|value| value.len() + size_of::<Bytes>()).sum(),
+            Feature::Floats(values) => size_of_val(&values[..]),
+            Feature::Ints(values) => size_of_val(&values[..]),
+            Feature::Empty => 0,
+        };
+        values + size_of::<(String, Feature)>()
+    }
+}
+
+/// Packed numbers.
+fn floats(packed: &[u8], values: &mut Vec<f32>) -> Result<(), String> {
+    let (numbers, rest) = packed.as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(format!("{} bytes of floats", packed.len()));
+    }
+    values.extend(numbers.iter().map(|number| f32::from_le_bytes(*number)));
+    Ok(())
+}
+
+macro_rules! from {
+    ($($from:ty, $value:ident => $feature:expr;)*) => {$(
+        impl From<$from> for Feature {
+            fn from($value: $from) -> Self {
+                $feature
+            }
+        }
+    )*};
+}
+
+from! {
+    Vec<Bytes>, values => Feature::Bytes(values);
+    Bytes, value => Feature::Bytes(vec![value]);
+    &'static str, text => Feature::Bytes(vec![text.into()]);
+    String, text => Feature::Bytes(vec![text.into()]);
+    Vec<f32>, values => Feature::Floats(values);
+    f32, value => Feature::Floats(vec![value]);
+    Vec<i64>, values => Feature::Ints(values);
+    i64, value => Feature::Ints(vec![value]);
+}

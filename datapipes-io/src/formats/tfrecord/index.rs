@@ -1,0 +1,186 @@
+//! Records of a TFRecord file by index, by the text file that tells where each begins.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::index::MapPipe;
+use datapipes::{Error, ErrorKind, Result, async_trait};
+
+use super::{FOOT, HEAD, check_data, place, stated_len};
+use crate::stores::{Get, Store};
+
+/// Where the records of a TFRecord file begin and how long they are, head and checksums included.
+///
+/// As text (`Display`, [`parse`](TfRecordIndex::parse)) it has a line `offset length` for each record: that of DALI's
+/// `tfrecord2idx` and of the Python package `tfrecord`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TfRecordIndex {
+    records: Vec<(u64, u64)>,
+}
+
+/// Head and checksums of an empty record.
+const LEAST: u64 = (HEAD + FOOT) as u64;
+
+impl TfRecordIndex {
+    /// That of a file, which is not compressed. The lengths' checksums are checked, the data is not looked at.
+    ///
+    /// # Errors
+    /// `Corrupt` for a wrong length, `Truncated` for a cut, with record and byte.
+    pub fn of(file: &[u8]) -> Result<TfRecordIndex> {
+        let mut index = TfRecordIndex::default();
+        let (mut rest, mut offset) = (file, 0);
+        while !rest.is_empty() {
+            let here = |error: Error| error.within(place(index.records.len() as u64, offset));
+            let cut = |want: u64| {
+                let what = format!("it has {} of {want} bytes", rest.len());
+                Error::new(ErrorKind::Truncated, what)
+            };
+            let head = rest.first_chunk::<HEAD>().ok_or_else(|| here(cut(LEAST)))?;
+            let whole = stated_len(*head).map_err(here)?.saturating_add(LEAST);
+            let after = usize::try_from(whole).ok().and_then(|whole| rest.get(whole..));
+            rest = after.ok_or_else(|| here(cut(whole)))?;
+            index.push(offset, whole);
+            offset += whole;
+        }
+        Ok(index)
+    }
+
+    /// That of a text, a line `offset length` for each record.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the line, for anything but two numbers, for a record that is too short for one, and for one that
+    /// ends behind what a file can hold.
+    pub fn parse(text: &[u8]) -> Result<TfRecordIndex> {
+        let wrong = |line: usize, what: &str| {
+            Error::new(ErrorKind::Corrupt, format!("line {} of the index: {what}", line + 1))
+        };
+        let mut index = TfRecordIndex::default();
+        for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
+            let line = std::str::from_utf8(line).map_err(|_| wrong(number, "it is not text"))?;
+            let mut fields = line.split_ascii_whitespace();
+            let (offset, length) = match (fields.next(), fields.next(), fields.next()) {
+                (None, ..) => continue,
+                (Some(offset), Some(length), None) => (offset.parse::<u64>(), length.parse::<u64>()),
+                _ => return Err(wrong(number, "two numbers are due")),
+            };
+            let (Ok(offset), Ok(length)) = (offset, length) else {
+                return Err(wrong(number, "two numbers are due"));
+            };
+            if length < LEAST || offset.checked_add(length).is_none_or(|end| end == u64::MAX) {
+                return Err(wrong(number, &format!("no record has {length} bytes at {offset}")));
+            }
+            index.push(offset, length);
+        }
+        Ok(index)
+    }
+
+    pub(super) fn push(&mut self, offset: u64, length: u64) {
+        self.records.push((offset, length));
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Where each record begins, and how long it is with head and checksums.
+    pub fn records(&self) -> &[(u64, u64)] {
+        &self.records
+    }
+}
+
+impl fmt::Display for TfRecordIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.records.iter().try_for_each(|(offset, length)| writeln!(f, "{offset} {length}"))
+    }
+}
+
+/// The records of a TFRecord file in a store, by index: one request for a range each. Both checksums are checked. The file
+/// must not be compressed.
+///
+/// # Errors
+/// Of a record: `Corrupt` if what is there is no record of the length that the index says, or damaged; `Truncated` if the
+/// file ends before its end; what the store says.
+///
+/// # Examples
+/// ```
+/// use datapipes::index::Indexed;
+/// use datapipes_io::formats::{IndexedTfRecords, TfRecordWriter};
+/// use datapipes_io::stores::Memory;
+///
+/// let mut writer = TfRecordWriter::new(Vec::new());
+/// for text in ["a", "b", "c"] {
+///     writer.write(text.as_bytes())?;
+/// }
+/// let (file, index) = writer.finish()?;
+/// let store = Memory::from_iter([("train.tfrecord", file)]);
+/// let records = Indexed::new(IndexedTfRecords::new(store, "train.tfrecord", index));
+/// assert_eq!(records.subset(vec![2, 0]).fetch().collect()?, ["c", "a"]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct IndexedTfRecords {
+    store: Arc<dyn Store>,
+    key: Arc<str>,
+    index: Arc<TfRecordIndex>,
+}
+
+impl IndexedTfRecords {
+    /// The records of the object under a key.
+    pub fn new(store: impl Store, key: impl Into<Arc<str>>, index: TfRecordIndex) -> Self {
+        IndexedTfRecords { store: Arc::new(store), key: key.into(), index: Arc::new(index) }
+    }
+
+    async fn read(&self, index: u64) -> Result<Bytes> {
+        let record = usize::try_from(index).ok().and_then(|index| self.index.records.get(index));
+        let Some(&(offset, length)) = record else {
+            let what = format!("{}: no record {index} of {}", self.store.url_of(&self.key), self.index.len());
+            return Err(Error::new(ErrorKind::NotFound, what));
+        };
+        let object = self.store.get(&self.key, Get::range(offset..offset + length)).await?;
+        let data = object.bytes().await?;
+        let here = |error: Error| error.within(place(index, offset)).within(self.store.url_of(&self.key));
+        framed(data, length).map_err(here)
+    }
+}
+
+/// The data of a record that must be all there is.
+fn framed(data: Bytes, length: u64) -> Result<Bytes> {
+    let got = data.len();
+    let whole = (got as u64 == length).then(|| data.first_chunk::<HEAD>().zip(data.last_chunk::<FOOT>()));
+    let Some((head, foot)) = whole.flatten() else {
+        return Err(Error::new(ErrorKind::Truncated, format!("it has {got} of {length} bytes")));
+    };
+    let stated = stated_len(*head)?;
+    if stated != length.saturating_sub(LEAST) {
+        let what = format!("it has {stated} bytes, the index says {}", length.saturating_sub(LEAST));
+        return Err(Error::new(ErrorKind::Corrupt, what));
+    }
+    let record = data.slice(HEAD..got - FOOT);
+    check_data(&record, *foot)?;
+    Ok(record)
+}
+
+#[async_trait]
+impl MapPipe for IndexedTfRecords {
+    type Out = Bytes;
+
+    fn len(&self) -> u64 {
+        self.index.len() as u64
+    }
+    async fn get(&self, index: u64) -> Result<Bytes> {
+        self.read(index).await
+    }
+    fn name(&self) -> String {
+        "tf_records".to_owned()
+    }
+    fn weigh(&self, record: &Bytes) -> Option<usize> {
+        Some(record.len() + size_of::<Bytes>())
+    }
+}

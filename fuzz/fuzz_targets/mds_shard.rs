@@ -1,0 +1,6 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| drop(datapipes_io::testing::read_all(
+    datapipes_io::formats::MdsShards::new(),
+    data.to_vec(),
+)));
