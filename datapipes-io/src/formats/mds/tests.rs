@@ -26,6 +26,11 @@ const RAW: [&[u8]; 5] = [
 ];
 const GZ: [&[u8]; 3] =
     [data!("mds-gz/index.json"), data!("mds-gz/shard.00000.mds.gz"), data!("mds-gz/shard.00001.mds.gz")];
+const ZSTD: [&[u8]; 3] = [
+    data!("mds-zstd/index.json"),
+    data!("mds-zstd/shard.00000.mds.zstd"),
+    data!("mds-zstd/shard.00001.mds.zstd"),
+];
 
 /// The data sets of `make_mds.py`.
 fn store() -> Arc<Scripted> {
@@ -36,9 +41,9 @@ fn store() -> Arc<Scripted> {
     for (n, shard) in RAW[1..].iter().enumerate() {
         store.put(format!("raw/shard.0000{n}.mds"), *shard);
     }
-    store.put("zstd/index.json", data!("mds-zstd/index.json"));
-    store.put("zstd/shard.00000.mds.zstd", data!("mds-zstd/shard.00000.mds.zstd"));
-    store.put("zstd/shard.00001.mds.zstd", data!("mds-zstd/shard.00001.mds.zstd"));
+    store.put("zstd/index.json", ZSTD[0]);
+    store.put("zstd/shard.00000.mds.zstd", ZSTD[1]);
+    store.put("zstd/shard.00001.mds.zstd", ZSTD[2]);
     store.put("gz/index.json", GZ[0]);
     store.put("gz/shard.00000.mds.gz", GZ[1]);
     store.put("gz/shard.00001.mds.gz", GZ[2]);
@@ -257,7 +262,7 @@ fn row_103_an_index_that_is_wrong_is_refused_and_says_why() {
         ("/shards/0/column_names", json!(["a", "a"]), "corrupt: shard 0: two columns \"a\""),
     ];
     for (place, value, said) in cases {
-        let index = edited(data!("mds-zstd/index.json"), |index| *index.pointer_mut(place).unwrap() = value);
+        let index = edited(ZSTD[0], |index| *index.pointer_mut(place).unwrap() = value);
         let error = MdsIndex::parse(&index).unwrap_err().to_string();
         assert!(error.contains(said), "{place}: {error}");
     }
@@ -320,9 +325,7 @@ async fn row_103_shards_that_are_not_what_the_index_says_are_errors_that_name_th
         assert!(at == 5 || read.is_err(), "byte {at}");
     }
     for (bytes, said) in [(600, "more than the 600 bytes stated"), (2000, "bytes, 2000 stated")] {
-        let index = edited(data!("mds-zstd/index.json"), |index| {
-            index["shards"][0]["raw_data"]["bytes"] = json!(bytes)
-        });
+        let index = edited(ZSTD[0], |index| index["shards"][0]["raw_data"]["bytes"] = json!(bytes));
         let store = store();
         store.put("zstd/index.json", index);
         let data = Mds::open(store, "zstd").await.unwrap();

@@ -127,11 +127,12 @@ impl Records {
             let what = format!("its {what} has {got} of {want} bytes");
             Err(Error::new(ErrorKind::Truncated, what))
         };
-        let head = self.input.take(HEAD as u64)?;
-        let Some(head) = head.first_chunk::<HEAD>() else {
-            return if head.is_empty() { Ok(None) } else { cut("head", head.len() as u64, HEAD as u64) };
+        let head = match self.input.array::<HEAD>()? {
+            Ok(head) => head,
+            Err(0) => return Ok(None),
+            Err(there) => return cut("head", there as u64, HEAD as u64),
         };
-        let length = stated_len(*head)?;
+        let length = stated_len(head)?;
         if let Some(there) = self.input.left().filter(|&left| length > left) {
             return cut("data", there, length);
         }
@@ -149,13 +150,13 @@ impl Records {
             }
             Ok(data)
         };
-        let foot = self.input.take(FOOT as u64)?;
-        let Some(foot) = foot.first_chunk::<FOOT>() else {
-            return cut("checksum", foot.len() as u64, FOOT as u64);
+        let foot = match self.input.array::<FOOT>()? {
+            Ok(foot) => foot,
+            Err(there) => return cut("checksum", there as u64, FOOT as u64),
         };
         let checked = data.and_then(|data| {
             if !self.settings.unchecked {
-                check_data(&data, *foot)?;
+                check_data(&data, foot)?;
             }
             Ok(data)
         });
@@ -200,6 +201,34 @@ enum Input {
 const TRUSTED: u64 = 1 << 20;
 
 impl Input {
+    /// The next bytes, or how many there still are.
+    fn array<const N: usize>(&mut self) -> Result<Result<[u8; N], usize>> {
+        let mut array = [0; N];
+        let there = match self {
+            Input::Whole(data) => match data.first_chunk() {
+                Some(bytes) => {
+                    array = *bytes;
+                    data.advance(N);
+                    N
+                }
+                None => data.len(),
+            },
+            Input::Stream(reader) => {
+                let mut there = 0;
+                while there < N {
+                    match reader.read(&mut array[there..]) {
+                        Ok(0) => break,
+                        Ok(more) => there += more,
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Err(error) => return Err(unpack(error)),
+                    }
+                }
+                there
+            }
+        };
+        Ok(if there == N { Ok(array) } else { Err(there) })
+    }
+
     /// The next bytes: a slice, or a buffer. Fewer if there are no more.
     fn take(&mut self, most: u64) -> Result<Bytes> {
         match self {
