@@ -4,13 +4,22 @@
 //! `files.read_as(format)` is a pipe like any other, with origins, errors that name their place, and spread over workers; a
 //! format of your own is one `impl` in a file of yours.
 
+mod aligned;
 mod compression;
 mod format;
+mod npy;
 mod samples;
 mod tar;
 mod untar;
+#[cfg(feature = "zip")]
+mod zip;
 
 pub use compression::{Codec, Expansion, Gunzip};
 pub use format::{Entries, Entry, Format, ReadAs};
+pub use npy::{Array, Npy, NpyType};
+#[cfg(feature = "zip")]
+pub use npy::{Arrays, Npz, NpzMap, NpzMember, NpzMembers, NpzWriter};
 pub use samples::{Sample, Samples};
 pub use untar::Untar;
+#[cfg(feature = "zip")]
+pub use zip::Unzip;
