@@ -19,6 +19,8 @@ const LOCAL: usize = 30;
 /// Bytes of the end record of zip64, and of what tells where it is.
 const END64: usize = 56;
 const LOCATOR: usize = 20;
+/// Bytes that are looked through at once for an end record.
+const BLOCK: usize = 1024;
 /// A field that says: see the zip64 field.
 const SEE_64: u32 = u32::MAX;
 
@@ -287,16 +289,29 @@ fn find_end(archive: &[u8]) -> Result<usize> {
     };
     let first = last.saturating_sub(usize::from(u16::MAX));
     let mut found = None;
-    for at in (first..=last).rev() {
-        let is_end = archive[at..].starts_with(b"PK\x05\x06")
-            && at + END + usize::from(Fields(&archive[at..]).u16(20)) == archive.len();
-        if is_end && found.replace(at).is_some() {
-            return Err(corrupt(format!(
-                "two ends of the directory, one at byte {at}, in the comment of which is another"
-            )));
+    for begin in (first..=last).step_by(BLOCK) {
+        let block = &archive[begin..archive.len().min(begin + BLOCK + 3)];
+        if !may_have_end(block) {
+            continue;
+        }
+        for at in begin..=last.min(begin + BLOCK - 1) {
+            let is_end = archive[at..].starts_with(b"PK\x05\x06")
+                && at + END + usize::from(Fields(&archive[at..]).u16(20)) == archive.len();
+            if is_end && let Some(before) = found.replace(at) {
+                let what =
+                    format!("two ends of the directory, at byte {at} one in the comment of that at {before}");
+                return Err(corrupt(what));
+            }
         }
     }
     found.ok_or_else(|| no_end(archive))
+}
+
+/// Whether the signature of an end record is somewhere here. Looks at all of it, so that it is done many bytes at a time.
+fn may_have_end(block: &[u8]) -> bool {
+    let [b, c, d] = [1, 2, 3].map(|by| block.get(by..).unwrap_or_default());
+    let quads = block.iter().zip(b).zip(c).zip(d);
+    quads.fold(false, |any, (((a, b), c), d)| any | ((*a == b'P') & (*b == b'K') & (*c == 5) & (*d == 6)))
 }
 
 fn no_end(archive: &[u8]) -> Error {

@@ -173,7 +173,7 @@ fn stored_members_are_slices() {
 
 #[test]
 fn row_100_cut_at_every_byte() {
-    for archive in [PYTHON, data!("python-stream-zip64"), data!("info-stored")] {
+    for archive in [data!("python-stream-zip64"), data!("info-stored")] {
         for cut in 0..archive.len() {
             let read = read(&archive[..cut]);
             assert!(read.len() == 1 && read[0].is_err(), "cut at {cut}");
@@ -188,14 +188,12 @@ fn row_100_cut_at_every_byte() {
 fn row_100_a_flipped_bit_is_seen_or_harmless() {
     let whole: Vec<File> = read(PYTHON).into_iter().map(Result::unwrap).collect();
     for at in 0..PYTHON.len() {
-        for bit in [1, 0x10, 0x80] {
-            let mut data = PYTHON.to_vec();
-            data[at] ^= bit;
-            let read = read(&data);
-            if read.iter().all(Result::is_ok) {
-                let read: Vec<File> = read.into_iter().map(Result::unwrap).collect();
-                assert!(read == whole, "byte {at}");
-            }
+        let mut data = PYTHON.to_vec();
+        data[at] ^= 1 << (at % 8);
+        let read = read(&data);
+        if read.iter().all(Result::is_ok) {
+            let read: Vec<File> = read.into_iter().map(Result::unwrap).collect();
+            assert!(read == whole, "byte {at}");
         }
     }
 }
@@ -299,6 +297,16 @@ fn row_100_two_ends_of_the_directory() {
     data.extend(b"PK\x05\x06");
     data.extend([0; 18]);
     assert!(error(&data).contains("two ends of the directory"));
+    // Wherever the end is, and however long its comment.
+    for len in [0, 1, 1000, 1001, 1002, 1003, 1004, 1023, 1024, 1025, 2046, 65_534, 65_535] {
+        let mut data = pack(&[made("a", b"one")]);
+        let at = data.len() - 2;
+        data[at..].copy_from_slice(&(len as u16).to_le_bytes());
+        data.resize(at + 2 + len, 7);
+        assert!(read(&data).iter().all(Result::is_ok), "{len}");
+        data.push(7);
+        assert!(read(&data)[0].is_err(), "{len}");
+    }
     // A signature in a comment, with another length, is a comment.
     let mut data = pack(&[made("a", b"one")]);
     data[len - 2] = 22;
