@@ -137,11 +137,42 @@ pub trait FileRefGraph: Sized {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn load_files(self) -> Graph<File>;
+
+    /// Maps each file into memory instead of reading it; see [`MapFiles`](crate::MapFiles).
+    ///
+    /// For large files of this machine of which only parts are wanted, or that are read again and again: nothing is copied, and
+    /// what was not touched is not read. Reading whole files once is faster by [`load_files`](FileRefGraph::load_files), which
+    /// asks for many at a time; a mapped one is waited for page by page, on the thread that computes.
+    ///
+    /// **Only for files that nobody changes meanwhile.** If another program cuts a file that is mapped, or the disk fails, touching
+    /// the missing part ends this process (`SIGBUS`); if it writes to the file, the data change under their reader, which Rust
+    /// holds to be impossible. Nothing here can prevent that.
+    ///
+    /// # Errors
+    /// As [`load_files`](FileRefGraph::load_files); `Unsupported` for an object of a store.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// use datapipes_io::{FileRef, prelude::*};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("a.txt");
+    /// std::fs::write(&path, "hello")?;
+    /// let files = Graph::from_vec(vec![FileRef::new(&path)]).map_files();
+    /// assert_eq!(files.collect()?[0].data, "hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "mmap")]
+    fn map_files(self) -> Graph<File>;
 }
 
 impl FileRefGraph for Graph<FileRef> {
     fn load_files(self) -> Graph<File> {
         self.pipe(LoadFiles::new())
+    }
+    #[cfg(feature = "mmap")]
+    fn map_files(self) -> Graph<File> {
+        self.pipe(crate::MapFiles)
     }
 }
 

@@ -37,6 +37,8 @@ pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
 pub use graph::{FileGraph, FileRefGraph, StoreGraph};
 pub use splits::SplitsFile;
+#[cfg(feature = "mmap")]
+pub use stores::local::MapFiles;
 pub use stores::local::{ListFiles, LoadFiles, list_files};
 
 /// The methods that this crate adds to a [`Graph`](datapipes::Graph), to tables, and to

@@ -4,6 +4,7 @@
 //! `files.read_as(format)` is a pipe like any other, with origins, errors that name their place, and spread over workers; a
 //! format of your own is one `impl` in a file of yours.
 
+mod aligned;
 mod compression;
 #[cfg(feature = "csv")]
 mod csv;
@@ -16,11 +17,14 @@ mod msgpack;
 mod recordio;
 #[cfg(feature = "safetensors")]
 mod safetensors;
+mod npy;
 mod samples;
 mod tar;
 #[cfg(feature = "tfrecord")]
 mod tfrecord;
 mod untar;
+#[cfg(feature = "zip")]
+mod zip;
 
 pub use compression::{Codec, Decompress, Expansion, Gunzip};
 #[cfg(feature = "csv")]
@@ -34,9 +38,14 @@ pub use msgpack::MsgPack;
 pub use recordio::{ImageRecord, IndexedRecordIo, RecordIo, RecordIoIndex, RecordIoWriter};
 #[cfg(feature = "safetensors")]
 pub use safetensors::{SafeTensors, write_safetensors};
+pub use npy::{Array, Npy, NpyType};
+#[cfg(feature = "zip")]
+pub use npy::{Arrays, Npz, NpzMap, NpzMember, NpzMembers, NpzWriter};
 pub use samples::{Sample, Samples};
 #[cfg(feature = "tfrecord")]
 pub use tfrecord::{
     Example, Feature, IndexedTfRecords, SequenceExample, TfExamples, TfRecordIndex, TfRecordWriter, TfRecords,
 };
 pub use untar::Untar;
+#[cfg(feature = "zip")]
+pub use zip::Unzip;

@@ -105,7 +105,7 @@ impl Pipe<FileRef> for LoadFiles {
 }
 
 /// Most files read in one hop.
-const TOGETHER: usize = 32;
+pub(super) const TOGETHER: usize = 32;
 /// Smaller files get memory of their own.
 const POOLED: u64 = 256 << 10;
 /// After so many bytes, a dropped epoch is noticed.
@@ -191,7 +191,7 @@ pub(super) fn open(file: &FileRef) -> io::Result<fs::File> {
     options.open(&file.path)
 }
 
-fn read_small(mut handle: &fs::File, size: u64) -> io::Result<Bytes> {
+pub(super) fn read_small(mut handle: &fs::File, size: u64) -> io::Result<Bytes> {
     let mut data = Vec::with_capacity(size as usize);
     match size {
         0 => handle.read_to_end(&mut data)?,

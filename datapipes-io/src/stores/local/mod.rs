@@ -3,10 +3,14 @@
 mod buffers;
 mod list;
 mod load;
+#[cfg(feature = "mmap")]
+mod map;
 mod store;
 
 pub use list::{ListFiles, list_files};
 pub use load::LoadFiles;
+#[cfg(feature = "mmap")]
+pub use map::MapFiles;
 pub use store::Local;
 pub(crate) use store::is_inside;
 

@@ -1,0 +1,172 @@
+//! An array: the values of an `.npy` file where they are, and what its header says of them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::Write;
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result, Tensor};
+
+use super::super::aligned::Aligned;
+use super::dtype::NpyType;
+use super::header::Header;
+use super::values::Layout;
+
+/// An array of numbers as NumPy stores it.
+///
+/// The values are a slice of the file, untouched, and keep the file in memory; [`tensor`](Array::tensor) has them in the
+/// machine's order. A clone is cheap.
+///
+/// # Examples
+/// ```
+/// use datapipes::Tensor;
+/// use datapipes_io::formats::Array;
+///
+/// let file = Array::from_tensor(&Tensor::from_vec(vec![1.5f32, 2.0, 3.0], [3])?)?.to_npy();
+/// let array = Array::parse(file.into())?;
+/// assert_eq!((array.dtype().to_string(), array.dtype().name()), ("<f4".to_owned(), "float32"));
+/// assert_eq!((array.shape(), array.tensor()?.as_slice::<f32>()?), (&[3][..], &[1.5, 2.0, 3.0][..]));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Array {
+    header: Header,
+    data: Bytes,
+}
+
+impl Array {
+    /// Reads an `.npy` file. Takes the same time whatever its size: no value is looked at.
+    ///
+    /// # Errors
+    /// As [`Npy`](super::Npy).
+    pub fn parse(file: Bytes) -> Result<Array> {
+        let (header, at) = Header::parse(&file)?;
+        let (there, wanted) = (file.len() - at, header.values);
+        if there < wanted {
+            let what = format!("{there} of {wanted} bytes of values, which begin at byte {at}");
+            return Err(Error::new(ErrorKind::Truncated, what));
+        }
+        if there > wanted {
+            let (more, end) = (there - wanted, at + wanted);
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("{more} bytes behind the values, which end at byte {end}"),
+            ));
+        }
+        Ok(Array { header, data: file.slice(at..) })
+    }
+
+    /// A tensor's elements as an array in C order. Shares them if the tensor does, else copies them once.
+    ///
+    /// # Errors
+    /// `Unsupported` for [`DType::BF16`](datapipes::DType::BF16), which NumPy does not have.
+    pub fn from_tensor(tensor: &Tensor) -> Result<Array> {
+        let header = Header::new(NpyType::of(tensor.dtype())?, false, tensor.shape().to_vec())?;
+        let data = tensor.shared().cloned();
+        Ok(Array { header, data: data.unwrap_or_else(|| Bytes::copy_from_slice(tensor.as_bytes())) })
+    }
+
+    /// The type of the values.
+    pub fn dtype(&self) -> NpyType {
+        self.header.dtype
+    }
+
+    /// The length along each axis; none for a single number.
+    pub fn shape(&self) -> &[usize] {
+        &self.header.shape
+    }
+
+    /// Whether the first axis is the one that changes fastest, as in Fortran, and not the last.
+    pub fn fortran_order(&self) -> bool {
+        self.header.fortran_order
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.data.len() / self.dtype().size()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// The values as they are in the file: in its order of bytes, and of axes.
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// The values as a tensor: in C order, in the machine's order of bytes.
+    ///
+    /// A view of the file, in constant time, where it is stored so and is aligned for the type, as the values of an `.npy`
+    /// file are that was read as it is; else one copy, which turns axes and swaps bytes in the same pass. `bool` is looked
+    /// through, since a byte of it may only be 0 or 1. A complex number is two floats: `complex64` of shape `[2, 3]` is `f32`
+    /// of shape `[2, 3, 2]`.
+    ///
+    /// # Errors
+    /// `Corrupt` for a `bool` that is neither 0 nor 1; `Limit` if there is no memory for a copy.
+    pub fn tensor(&self) -> Result<Tensor> {
+        let dtype = self.dtype();
+        let layout = self.layout(dtype.is_big_endian() != cfg!(target_endian = "big"));
+        let data = if !layout.is_done() {
+            layout.apply(&self.data)?.into_bytes()
+        } else if self.data.as_ptr().addr().is_multiple_of(dtype.unit()) {
+            self.data.clone()
+        } else {
+            Aligned::copy(&self.data)?.into_bytes()
+        };
+        let mut shape = self.shape().to_vec();
+        if dtype.unit() < dtype.size() {
+            shape.push(2);
+        }
+        Tensor::from_bytes(data, dtype.element(), shape)
+    }
+
+    /// The values in C order, least significant byte first: the same bytes for the same values, whatever machine wrote
+    /// them. Borrowed where they are stored so, else a copy.
+    ///
+    /// # Errors
+    /// `Limit` if there is no memory for a copy.
+    pub fn values_le(&self) -> Result<Cow<'_, [u8]>> {
+        let layout = self.layout(self.dtype().is_big_endian());
+        if layout.is_done() {
+            return Ok(Cow::Borrowed(&self.data));
+        }
+        Ok(Cow::Owned(layout.apply(&self.data)?.into_bytes().into()))
+    }
+
+    /// The `.npy` file of it: version 1.0, the values as they are here. Byte for byte what `numpy.save` (since 1.26) writes for such an
+    /// array.
+    pub fn to_npy(&self) -> Vec<u8> {
+        let mut file = self.header.write();
+        file.extend_from_slice(&self.data);
+        file
+    }
+
+    /// Writes the `.npy` file of it, without a copy of the values; see [`to_npy`](Array::to_npy).
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn write_npy(&self, mut to: impl Write) -> Result<()> {
+        to.write_all(&self.header.write())?;
+        Ok(to.write_all(&self.data)?)
+    }
+
+    fn layout(&self, swap: bool) -> Layout<'_> {
+        let (size, unit) = (self.dtype().size(), self.dtype().unit());
+        Layout { shape: self.shape(), size, unit, fortran: self.fortran_order(), swap }
+    }
+
+    /// How many bytes it keeps alive.
+    pub(super) fn weight(&self) -> usize {
+        self.data.len() + size_of_val(self.shape()) + size_of::<Self>()
+    }
+}
+
+/// Type and shape: `Array(<f4 [2, 3])`.
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = if self.fortran_order() { ", Fortran order" } else { "" };
+        write!(f, "Array({} {:?}{order})", self.dtype(), self.shape())
+    }
+}

@@ -1,0 +1,414 @@
+//! The header of an `.npy` file: a Python literal, read by a parser for exactly this dictionary.
+
+use datapipes::{Error, ErrorKind, Result};
+
+use super::dtype::NpyType;
+use crate::file::readable;
+
+/// The first bytes of a file.
+pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+/// NumPy makes no arrays of more axes.
+const MAX_AXES: usize = 64;
+/// Values begin at a multiple of this.
+const ALIGN: usize = 64;
+/// Room for the longest length of an axis, so that the header can be rewritten in place as the array grows.
+const GROWTH: usize = 21;
+
+/// What a header says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) dtype: NpyType,
+    pub(super) fortran_order: bool,
+    pub(super) shape: Vec<usize>,
+    /// How many bytes the values take; checked for overflow.
+    pub(super) values: usize,
+}
+
+impl Header {
+    /// Reads the header, and says where the values begin.
+    pub(super) fn parse(file: &[u8]) -> Result<(Header, usize)> {
+        let (text, at, utf8) = text(file)?;
+        if utf8 && std::str::from_utf8(text).is_err() {
+            return Err(corrupt("the header is not UTF-8"));
+        }
+        let header = Literal { text, at: 0, base: at }.dictionary()?;
+        Ok((header, at + text.len()))
+    }
+
+    pub(super) fn new(dtype: NpyType, fortran_order: bool, shape: Vec<usize>) -> Result<Header> {
+        // An axis of length zero does not excuse the others.
+        let values = shape
+            .iter()
+            .try_fold(dtype.size(), |size, &axis| size.checked_mul(axis.max(1)))
+            .filter(|&size| size <= isize::MAX as usize)
+            .ok_or_else(|| corrupt(format!("field 'shape': {shape:?} of {dtype} is too large")))?;
+        let values = if shape.contains(&0) { 0 } else { values };
+        Ok(Header { dtype, fortran_order, shape, values })
+    }
+
+    /// The header as NumPy writes it, padded so that values are aligned.
+    pub(super) fn write(&self) -> Vec<u8> {
+        let Header { dtype, fortran_order, shape, .. } = self;
+        let axes: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let comma = if axes.len() == 1 { "," } else { "" };
+        let order = if *fortran_order { "True" } else { "False" };
+        let mut text = format!(
+            "{{'descr': '{dtype}', 'fortran_order': {order}, 'shape': ({}{comma}), }}",
+            axes.join(", ")
+        );
+        let grows = if *fortran_order { axes.last() } else { axes.first() };
+        if let Some(axis) = grows {
+            text += &" ".repeat(GROWTH.saturating_sub(axis.len()));
+        }
+        let begin = MAGIC.len() + 4;
+        // As NumPy does: never none.
+        text += &" ".repeat(ALIGN - (begin + text.len() + 1) % ALIGN);
+        text += "\n";
+        // With at most 64 axes it is far shorter than 64 KiB.
+        let len = (text.len() as u16).to_le_bytes();
+        [MAGIC, &[1, 0], &len, text.as_bytes()].concat()
+    }
+}
+
+/// The text of the header, where it begins, and whether it is UTF-8.
+fn text(file: &[u8]) -> Result<(&[u8], usize, bool)> {
+    let Some(rest) = file.strip_prefix(MAGIC) else {
+        return Err(match file {
+            _ if MAGIC.starts_with(file) => truncated(format!("{} bytes, no header", file.len())),
+            [b'P', b'K', 3 | 5, ..] => unsupported("a zip archive, not an array; read it as NPZ"),
+            [0x80, 2..=9, ..] => unsupported("a pickle is refused: reading one can run code"),
+            _ => {
+                let first = &file[..file.len().min(6)];
+                corrupt(format!("no npy file: it begins with \"{}\"", first.escape_ascii()))
+            }
+        });
+    };
+    let Some((version, rest)) = rest.split_first_chunk::<2>() else {
+        return Err(truncated(format!("{} bytes, no header", file.len())));
+    };
+    let len = match version {
+        [1, 0] => rest.first_chunk().map(|len| (usize::from(u16::from_le_bytes(*len)), 2)),
+        [2 | 3, 0] => rest.first_chunk().map(|len| (u32::from_le_bytes(*len) as usize, 4)),
+        [major, minor] => return Err(unsupported(format!("npy version {major}.{minor}"))),
+    };
+    let Some((len, taken)) = len else {
+        return Err(truncated(format!("{} bytes, no header", file.len())));
+    };
+    let text = &rest[taken..];
+    let there = text.len();
+    let text = text.get(..len).ok_or_else(|| truncated(format!("the header has {there} of {len} bytes")))?;
+    Ok((text, MAGIC.len() + 2 + taken, version[0] == 3))
+}
+
+/// A place in the text.
+struct Literal<'a> {
+    text: &'a [u8],
+    at: usize,
+    /// Where the text begins in the file.
+    base: usize,
+}
+
+impl<'a> Literal<'a> {
+    fn dictionary(mut self) -> Result<Header> {
+        let (mut descr, mut order, mut shape) = (None, None, None);
+        self.expect(b'{')?;
+        while !self.skip(b'}') {
+            let key = self.string()?;
+            self.expect(b':')?;
+            let again = match key {
+                "descr" => descr.replace(self.descr()?).is_some(),
+                "fortran_order" => order.replace(self.boolean()?).is_some(),
+                "shape" => shape.replace(self.tuple()?).is_some(),
+                other => return Err(corrupt(format!("the header has an unknown field {other:?}"))),
+            };
+            if again {
+                return Err(corrupt(format!("the header has field '{key}' twice")));
+            }
+            if !self.skip(b',') {
+                self.expect(b'}')?;
+                break;
+            }
+        }
+        if self.peek().is_some() {
+            return Err(self.unexpected("the end of the header"));
+        }
+        let missing = |field: &str| corrupt(format!("the header has no field '{field}'"));
+        let descr = descr.ok_or_else(|| missing("descr"))?;
+        let order = order.ok_or_else(|| missing("fortran_order"))?;
+        let shape = shape.ok_or_else(|| missing("shape"))?;
+        Header::new(NpyType::parse(descr)?, order, shape)
+    }
+
+    /// The next byte that is no space.
+    fn peek(&mut self) -> Option<u8> {
+        while self.text.get(self.at).is_some_and(u8::is_ascii_whitespace) {
+            self.at += 1;
+        }
+        self.text.get(self.at).copied()
+    }
+
+    fn skip(&mut self, byte: u8) -> bool {
+        let there = self.peek() == Some(byte);
+        self.at += usize::from(there);
+        there
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<()> {
+        if self.skip(byte) { Ok(()) } else { Err(self.unexpected(&format!("'{}'", char::from(byte)))) }
+    }
+
+    fn string(&mut self) -> Result<&'a str> {
+        let Some(quote @ (b'\'' | b'"')) = self.peek() else { return Err(self.unexpected("a string")) };
+        let begin = self.at + 1;
+        let len = self.text[begin..].iter().position(|&byte| byte == quote || byte == b'\\' || byte == b'\n');
+        match len {
+            Some(len) if self.text[begin + len] == quote => {
+                self.at = begin + len + 1;
+                std::str::from_utf8(&self.text[begin..begin + len]).map_err(|_| {
+                    corrupt(format!("a string that is not UTF-8, at byte {}", self.base + begin))
+                })
+            }
+            _ => Err(self.unexpected("a string that ends")),
+        }
+    }
+
+    fn descr(&mut self) -> Result<&'a str> {
+        match self.peek() {
+            Some(b'[' | b'(') => {
+                let shown = &self.text[self.at..self.text.len().min(self.at + 60)];
+                let why = "structures are not supported";
+                Err(unsupported(format!("descr {}: {why}", readable(shown.trim_ascii_end()))))
+            }
+            _ => self.string().map_err(|error| error.within("field 'descr'")),
+        }
+    }
+
+    fn boolean(&mut self) -> Result<bool> {
+        match self.word() {
+            b"True" => Ok(true),
+            b"False" => Ok(false),
+            word => Err(self.unexpected_word("fortran_order", "True or False", word)),
+        }
+    }
+
+    fn tuple(&mut self) -> Result<Vec<usize>> {
+        let mut axes = Vec::new();
+        self.expect(b'(').map_err(|error| error.within("field 'shape'"))?;
+        while !self.skip(b')') {
+            let word = self.word();
+            // Python 2 wrote some integers with an `L`.
+            let digits = word.strip_suffix(b"L").unwrap_or(word);
+            let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+            if !plain || digits.len() > 1 && digits[0] == b'0' {
+                return Err(self.unexpected_word("shape", "a length", word));
+            }
+            let axis = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+            let Some(axis) = axis else {
+                return Err(corrupt(format!("field 'shape': an axis of {} digits", digits.len())));
+            };
+            if axes.len() == MAX_AXES {
+                return Err(corrupt(format!("field 'shape': more than {MAX_AXES} axes")));
+            }
+            axes.push(axis);
+            if !self.skip(b',') {
+                self.expect(b')').map_err(|error| error.within("field 'shape'"))?;
+                if axes.len() == 1 {
+                    return Err(corrupt("field 'shape': a number in brackets, not a tuple"));
+                }
+                break;
+            }
+        }
+        Ok(axes)
+    }
+
+    /// What stands up to the next space or sign of punctuation.
+    fn word(&mut self) -> &'a [u8] {
+        self.peek();
+        let rest = &self.text[self.at..];
+        let ends = |&byte: &u8| byte.is_ascii_whitespace() || b",:(){}[]'\"".contains(&byte);
+        let word = &rest[..rest.iter().position(ends).unwrap_or(rest.len())];
+        self.at += word.len();
+        word
+    }
+
+    fn unexpected_word(&self, field: &str, wanted: &str, word: &[u8]) -> Error {
+        let shown = readable(&word[..word.len().min(40)]).into_owned();
+        corrupt(format!(
+            "field '{field}': {shown:?} is not {wanted}; at byte {}",
+            self.base + self.at - word.len()
+        ))
+    }
+
+    fn unexpected(&mut self, wanted: &str) -> Error {
+        self.peek();
+        let rest = &self.text[self.at..];
+        let at = self.base + self.at;
+        corrupt(match rest {
+            [] => format!("the header ends at byte {at} where {wanted} should be"),
+            rest => {
+                let shown = readable(&rest[..rest.len().min(20)]).into_owned();
+                format!("{shown:?} at byte {at}, where {wanted} should be")
+            }
+        })
+    }
+}
+
+fn corrupt(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Corrupt, what)
+}
+
+fn truncated(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Truncated, what)
+}
+
+fn unsupported(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unsupported, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v1(text: &str) -> Vec<u8> {
+        [MAGIC, &[1, 0], &(text.len() as u16).to_le_bytes(), text.as_bytes()].concat()
+    }
+
+    fn read(text: &str) -> Result<Header> {
+        let file = v1(text);
+        let (header, at) = Header::parse(&file)?;
+        assert_eq!(at, file.len());
+        Ok(header)
+    }
+
+    fn kind(text: &str) -> ErrorKind {
+        read(text).expect_err(text).kind()
+    }
+
+    #[test]
+    fn row_99_any_order_and_spacing_of_the_literal() {
+        let plain = read("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }").unwrap();
+        assert_eq!((&plain.shape[..], plain.values, plain.fortran_order), (&[2, 3][..], 24, false));
+        for text in [
+            "{'shape':(2,3),'descr':'<f4','fortran_order':False}",
+            " { \"fortran_order\" : False ,\n\t\"shape\" : ( 2 , 3 , ) , \"descr\" : \"<f4\" } \n\n",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 3L), }",
+        ] {
+            assert_eq!(read(text).unwrap(), plain, "{text}");
+        }
+        let shape = |shape: &str| {
+            read(&format!("{{'descr': '|u1', 'fortran_order': True, 'shape': {shape}}}")).map(|h| h.shape)
+        };
+        assert!(shape("()").unwrap().is_empty());
+        assert_eq!(shape("(0,)").unwrap(), [0]);
+        assert_eq!(shape("(7,)").unwrap(), [7]);
+        let axes = |n: usize| format!("({})", "1, ".repeat(n));
+        assert_eq!(shape(&axes(64)).unwrap().len(), 64);
+        assert_eq!(shape(&axes(65)).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn row_99_shapes_that_are_none() {
+        let huge = usize::MAX.to_string();
+        let (product, with_zero) = (format!("({huge}, {huge})"), format!("(0, {huge}, {huge})"));
+        for shape in [
+            "(7)",
+            "[7]",
+            "7",
+            "(-1,)",
+            "(+1,)",
+            "(1.0,)",
+            "(nan,)",
+            "(NaN,)",
+            "(inf,)",
+            "(1e3,)",
+            "(0x10,)",
+            "(01,)",
+            "(,)",
+            "(1 2)",
+            "(1,,2)",
+            "(1",
+            "(99999999999999999999999999,)",
+            "(True,)",
+            "(None,)",
+            "(L,)",
+            "('1',)",
+            "(1,)*9",
+            "(__import__('os').system('id'),)",
+            &product,
+            &with_zero,
+        ] {
+            let text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}");
+            assert_eq!(kind(&text), ErrorKind::Corrupt, "{shape}");
+        }
+        let error = read("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 2), }").unwrap_err();
+        assert_eq!(error.to_string(), "corrupt: field 'shape': \"-1\" is not a length; at byte 61");
+    }
+
+    #[test]
+    fn row_99_headers_with_code_or_without_fields() {
+        for text in [
+            "",
+            "{",
+            "{}",
+            "__import__('os').system('id')",
+            "{'descr': __import__('os').system('id'), 'fortran_order': False, 'shape': (2,)}",
+            "{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}",
+            "{'descr': '<f4', 'fortran_order': false, 'shape': (2,)}",
+            "{'descr': '<f4', 'fortran_order': False}",
+            "{'descr': '<f4', 'shape': (2,)}",
+            "{'fortran_order': False, 'shape': (2,)}",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'more': 1}",
+            "{'descr': '<f4', 'descr': '<f8', 'fortran_order': False, 'shape': (2,)}",
+            "{'descr': '<f4' 'fortran_order': False, 'shape': (2,)}",
+            "{'descr': '<f\\x34', 'fortran_order': False, 'shape': (2,)}",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)} or 1",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}{}",
+            "{'descr': '<f4, 'fortran_order': False, 'shape': (2,)}",
+            "{'descr': 4, 'fortran_order': False, 'shape': (2,)}",
+        ] {
+            assert_eq!(kind(text), ErrorKind::Corrupt, "{text}");
+        }
+        let text = "{'descr': [('a', '<f4'), ('b', '|O')], 'fortran_order': False, 'shape': (2,), }";
+        let error = read(text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("descr [('a', '<f4')"), "{error}");
+    }
+
+    #[test]
+    fn row_99_versions_and_lengths() {
+        let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n";
+        let file = |version: [u8; 2], len: &[u8]| [MAGIC, &version, len, text.as_bytes()].concat();
+        let len = text.len() as u32;
+        for major in [2, 3] {
+            assert_eq!(Header::parse(&file([major, 0], &len.to_le_bytes())).unwrap().1, 12 + text.len());
+        }
+        let kind = |file: &[u8]| Header::parse(file).unwrap_err().kind();
+        for version in [[0, 0], [1, 1], [4, 0], [255, 255]] {
+            assert_eq!(kind(&file(version, &len.to_le_bytes())), ErrorKind::Unsupported);
+        }
+        // A header of 4 GiB that is not there.
+        let error = Header::parse(&file([2, 0], &u32::MAX.to_le_bytes())).unwrap_err();
+        assert_eq!(error.to_string(), format!("truncated: the header has {len} of 4294967295 bytes"));
+        let whole = v1(text);
+        for cut in 0..whole.len() {
+            assert_eq!(kind(&whole[..cut]), ErrorKind::Truncated, "{cut}");
+        }
+        assert_eq!(kind(b"\x80\x04\x95"), ErrorKind::Unsupported);
+        assert_eq!(kind(b"PK\x03\x04"), ErrorKind::Unsupported);
+        assert_eq!(kind(b"GIF89a"), ErrorKind::Corrupt);
+        let latin = [MAGIC, &[3, 0, 3, 0, 0, 0], b"{\xff}"].concat();
+        assert!(Header::parse(&latin).unwrap_err().to_string().contains("not UTF-8"));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for shape in [vec![], vec![5], vec![0, 3], vec![2, 3, 4], vec![1; 64], vec![1, usize::MAX / 16]] {
+            for fortran in [false, true] {
+                let header = Header::new(NpyType::parse("<f8").unwrap(), fortran, shape.clone()).unwrap();
+                let text = header.write();
+                assert_eq!(text.len() % ALIGN, 0);
+                assert_eq!(Header::parse(&text).unwrap(), (header, text.len()));
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Reads `.npz` archives: zip archives of `.npy` files.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datapipes::{Context, Error, ErrorKind, Result};
+
+use super::Array;
+use crate::File;
+use crate::formats::compression::Expansion;
+use crate::formats::zip::{Member, Members, Options};
+use crate::formats::{Entries, Entry, Format};
+
+/// Reads `.npz` archives, and yields their arrays one by one, named without `.npy`, in the order of the directory.
+///
+/// - Members are found and checked as by [`Unzip`](crate::formats::Unzip), and read as by [`Npy`](super::Npy). One that is no `.npy` file
+///   is `Unsupported` in its place.
+/// - A stored array (`numpy.savez`) is a slice of the archive. NumPy does not align members: [`Array::tensor`] then copies
+///   the values once. [`NpzWriter`](super::NpzWriter) aligns them, and that copy is saved.
+/// - A compressed one (`numpy.savez_compressed`) is inflated into memory that is aligned, in one pass.
+/// - [`map`](Npz::map) gives all arrays of an archive as one item. [`members`](Npz::members) gives arrays before they are inflated,
+///   so that those of one large archive are inflated by several workers.
+///
+/// # Errors
+/// As [`Unzip`](crate::formats::Unzip) and [`Npy`](super::Npy).
+///
+/// # Examples
+/// ```
+/// use datapipes::{Graph, Tensor};
+/// use datapipes_io::formats::{Array, Npz, NpzWriter};
+/// use datapipes_io::{File, prelude::*};
+///
+/// let array = Array::from_tensor(&Tensor::from_vec(vec![1i32, 2], [2])?)?;
+/// let mut npz = NpzWriter::new(std::io::Cursor::new(Vec::new()));
+/// npz.add("x", &array)?;
+/// npz.add("y", &array)?;
+/// let files = Graph::from_vec(vec![File::new("a.npz", npz.finish()?.into_inner())]);
+///
+/// assert_eq!(files.clone().read_as(Npz::new()).collect()?, [array.clone(), array]);
+/// let maps = files.read_as(Npz::new().map()).collect()?;
+/// assert_eq!(maps[0].get("y")?.tensor()?.as_slice::<i32>()?, [1, 2]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Npz {
+    options: Options,
+}
+
+impl Npz {
+    /// With the default limits of [`max_expansion`](Npz::max_expansion).
+    pub fn new() -> Self {
+        Npz::default()
+    }
+
+    /// As [`Unzip::max_expansion`](crate::formats::Unzip::max_expansion).
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.options.expansion = Expansion { bytes, ratio };
+        self
+    }
+
+    /// Does not check the CRC of stored arrays, whose values are then not looked at.
+    pub fn unchecked(mut self) -> Self {
+        self.options.unchecked = true;
+        self
+    }
+
+    /// All arrays of an archive as one item.
+    pub fn map(self) -> NpzMap {
+        NpzMap { options: self.options }
+    }
+
+    /// The arrays as they are in the archive, to be [decoded](NpzMember::decode) by whoever gets them.
+    pub fn members(self) -> NpzMembers {
+        NpzMembers { options: self.options }
+    }
+}
+
+impl Format for Npz {
+    type Item = Array;
+
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<Array>> {
+        let (arrays, cx) = (arrays(file, self.options)?, cx.clone());
+        Ok(Box::new(arrays.map(move |(name, member)| {
+            match member.and_then(|member| member.read(&|| cx.is_cancelled())) {
+                Ok(array) => Entry::Item(Some(name), array),
+                Err(error) => Entry::Bad(Some(name), error),
+            }
+        })))
+    }
+    fn weigh(&self, array: &Array) -> Option<usize> {
+        Some(array.weight())
+    }
+}
+
+/// Reads `.npz` archives, one item each; see [`Npz::map`].
+///
+/// # Errors
+/// As [`Npz`], naming the array: one that cannot be read is an error for its archive.
+#[derive(Clone, Debug, Default)]
+pub struct NpzMap {
+    options: Options,
+}
+
+impl Format for NpzMap {
+    type Item = Arrays;
+
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<Arrays>> {
+        let mut all = Vec::new();
+        for (name, member) in arrays(file, self.options)? {
+            let array = member.and_then(|member| member.read(&|| cx.is_cancelled()));
+            let array = array.map_err(|error| error.within(format!("array {name:?}")))?;
+            all.push((name, array));
+        }
+        Ok(Box::new(std::iter::once(Entry::item(Arrays { all }))))
+    }
+    fn weigh(&self, arrays: &Arrays) -> Option<usize> {
+        Some(arrays.all.iter().map(|(name, array)| name.len() + array.weight()).sum())
+    }
+}
+
+/// Finds the arrays of `.npz` archives; see [`Npz::members`].
+///
+/// # Errors
+/// As [`Npz`], but for what is wrong with the array itself, which is found by [`NpzMember::decode`].
+///
+/// # Examples
+/// ```
+/// use datapipes_io::formats::{Npz, NpzMember};
+/// use datapipes_io::prelude::*;
+/// # use datapipes_io::formats::{Array, NpzWriter};
+/// # let mut npz = NpzWriter::new(std::io::Cursor::new(Vec::new())).deflated();
+/// # npz.add("x", &Array::from_tensor(&datapipes::Tensor::scalar(1.5f32))?)?;
+/// # let file = datapipes_io::File::new("a.npz", npz.finish()?.into_inner());
+/// # let files = datapipes::Graph::from_vec(vec![file]);
+/// // The arrays of one archive, inflated by all workers.
+/// let arrays = files.read_as(Npz::new().members()).try_map(|member: NpzMember| member.decode());
+/// assert_eq!(arrays.collect()?.len(), 1);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct NpzMembers {
+    options: Options,
+}
+
+impl Format for NpzMembers {
+    type Item = NpzMember;
+
+    fn open(&self, file: File, _: &Context) -> Result<Entries<NpzMember>> {
+        Ok(Box::new(arrays(file, self.options)?.map(|(name, member)| match member {
+            Ok(member) => Entry::Item(Some(name), member),
+            Err(error) => Entry::Bad(Some(name), error),
+        })))
+    }
+    fn weigh(&self, member: &NpzMember) -> Option<usize> {
+        Some(member.member.weight())
+    }
+}
+
+/// An array of an `.npz` archive that was found, and not yet inflated or checked. Keeps the archive in memory.
+#[derive(Clone)]
+pub struct NpzMember {
+    name: Arc<str>,
+    member: Member,
+}
+
+impl NpzMember {
+    /// The array's name, without `.npy`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The array.
+    ///
+    /// # Errors
+    /// As [`Npz`].
+    pub fn decode(&self) -> Result<Array> {
+        self.read(&|| false)
+    }
+
+    fn read(&self, stopped: &dyn Fn() -> bool) -> Result<Array> {
+        Array::parse(self.member.content(stopped)?)
+    }
+}
+
+impl fmt::Debug for NpzMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NpzMember({:?})", self.name)
+    }
+}
+
+/// The named arrays of an `.npz` archive, in its order. A clone is cheap but for the names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Arrays {
+    all: Vec<(Arc<str>, Array)>,
+}
+
+impl Arrays {
+    /// How many arrays there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Names and arrays.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Array)> {
+        self.all.iter().map(|(name, array)| (&**name, array))
+    }
+
+    /// An array by its name.
+    ///
+    /// # Errors
+    /// `NotFound`, naming the arrays that there are.
+    pub fn get(&self, name: &str) -> Result<&Array> {
+        Ok(&self.all[self.place(name)?].1)
+    }
+
+    /// Takes an array out.
+    ///
+    /// # Errors
+    /// `NotFound`, naming the arrays that there are.
+    pub fn take(&mut self, name: &str) -> Result<Array> {
+        let place = self.place(name)?;
+        Ok(self.all.remove(place).1)
+    }
+
+    fn place(&self, name: &str) -> Result<usize> {
+        self.all.iter().position(|(own, _)| **own == *name).ok_or_else(|| {
+            let names: Vec<&str> = self.all.iter().map(|(name, _)| &**name).take(20).collect();
+            Error::new(ErrorKind::NotFound, format!("no array {name:?}; there are {names:?}"))
+        })
+    }
+}
+
+impl IntoIterator for Arrays {
+    type Item = (Arc<str>, Array);
+    type IntoIter = std::vec::IntoIter<(Arc<str>, Array)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.all.into_iter()
+    }
+}
+
+/// The arrays of an archive with their names, or what is wrong with them.
+fn arrays(
+    file: File,
+    options: Options,
+) -> Result<impl Iterator<Item = (Arc<str>, Result<NpzMember>)> + Send> {
+    let members = Members::open(file.data, options)?;
+    Ok(members.map(|(full, member)| match full.strip_suffix(".npy") {
+        Some(name) => {
+            let name: Arc<str> = name.into();
+            (name.clone(), member.map(|member| NpzMember { name, member }))
+        }
+        None => {
+            let what = format!("member {full:?} of an npz archive is no .npy file");
+            (full, Err(Error::new(ErrorKind::Unsupported, what)))
+        }
+    }))
+}

@@ -1,0 +1,120 @@
+//! A member of a zip archive: its bytes as they are there, and as they should be.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+use flate2::{Crc, Decompress, FlushDecompress, Status};
+
+use super::super::aligned::Aligned;
+
+/// Deflate cannot do better.
+const DEFLATE_RATIO: u64 = 1032;
+/// Bytes that are inflated, or summed, before a dropped epoch is noticed.
+const STEP: usize = 256 << 10;
+
+/// A member whose place in the archive was checked, and whose content was not.
+#[derive(Clone, Debug)]
+pub(in crate::formats) struct Member {
+    pub(in crate::formats) name: Arc<str>,
+    pub(super) raw: Bytes,
+    pub(super) deflated: bool,
+    pub(super) size: u64,
+    pub(super) crc: u32,
+    /// Whether the sum of a stored member is checked.
+    pub(super) checked: bool,
+}
+
+impl Member {
+    /// How many bytes it keeps alive.
+    pub(in crate::formats) fn weight(&self) -> usize {
+        self.raw.len() + self.name.len() + size_of::<Self>()
+    }
+
+    /// Its content: a slice of the archive if it is stored, else inflated, in one pass, into memory that is aligned.
+    pub(in crate::formats) fn content(&self, stopped: &dyn Fn() -> bool) -> Result<Bytes> {
+        if self.deflated {
+            return self.inflate(stopped);
+        }
+        if self.checked {
+            let mut sum = Crc::new();
+            for step in self.raw.chunks(STEP) {
+                sum.update(step);
+                unless_stopped(stopped)?;
+            }
+            self.check(&sum)?;
+        }
+        Ok(self.raw.clone())
+    }
+
+    /// Refuses a size that deflate cannot reach, before there is memory for it.
+    pub(super) fn check_size(&self) -> Result<()> {
+        let packed = self.raw.len() as u64;
+        if self.deflated && self.size > packed.saturating_mul(DEFLATE_RATIO) {
+            let what = format!("{} bytes stated, more than the {packed} bytes there can become", self.size);
+            return Err(corrupt(what));
+        }
+        Ok(())
+    }
+
+    fn inflate(&self, stopped: &dyn Fn() -> bool) -> Result<Bytes> {
+        let size = usize::try_from(self.size).ok().filter(|&size| size < usize::MAX);
+        let size =
+            size.ok_or_else(|| Error::new(ErrorKind::Limit, format!("no memory for {} bytes", self.size)))?;
+        // With room for one byte more than there should be, an end that does not come is seen.
+        let mut out = Aligned::with_capacity(size + 1)?;
+        let (mut inflater, mut sum) = (Decompress::new(false), Crc::new());
+        let mut rest = &self.raw[..];
+        loop {
+            let (before, read) = (out.len(), inflater.total_in());
+            let step = &rest[..rest.len().min(STEP)];
+            // The last step may write into the output alone, without a window of its own.
+            let flush =
+                if step.len() == rest.len() { FlushDecompress::Finish } else { FlushDecompress::None };
+            let status = inflater.decompress_vec(step, out.buffer(), flush).map_err(|error| {
+                corrupt(format!("deflated data at byte {read} of {}", self.raw.len())).with_source(error)
+            })?;
+            let read = (inflater.total_in() - read) as usize;
+            rest = &rest[read..];
+            let written = out.len() - before;
+            sum.update(&out.part_mut(before)[..written]);
+            if out.len() > size {
+                return Err(corrupt(format!("it inflates to more than the {size} bytes stated")));
+            }
+            match status {
+                Status::StreamEnd => break,
+                _ if read == 0 && written == 0 => {
+                    return Err(corrupt(format!(
+                        "its deflated data ends early, after {} of {size} bytes",
+                        out.len()
+                    )));
+                }
+                _ => unless_stopped(stopped)?,
+            }
+        }
+        if !rest.is_empty() {
+            return Err(corrupt(format!("{} bytes behind its deflated data", rest.len())));
+        }
+        if out.len() != size {
+            return Err(corrupt(format!("it inflates to {} bytes, not the {size} stated", out.len())));
+        }
+        self.check(&sum)?;
+        Ok(out.into_bytes())
+    }
+
+    fn check(&self, sum: &Crc) -> Result<()> {
+        let (stated, found) = (self.crc, sum.sum());
+        if found == stated {
+            return Ok(());
+        }
+        Err(corrupt(format!("its CRC is {found:08x}, not {stated:08x} as stated")))
+    }
+}
+
+fn unless_stopped(stopped: &dyn Fn() -> bool) -> Result<()> {
+    if stopped() { Err(Error::new(ErrorKind::Io, "the epoch was dropped")) } else { Ok(()) }
+}
+
+fn corrupt(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Corrupt, what)
+}

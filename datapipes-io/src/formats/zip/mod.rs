@@ -1,0 +1,180 @@
+//! Opens zip archives.
+
+mod directory;
+mod member;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Context, Error, ErrorKind, Result};
+
+pub(super) use member::Member;
+
+use super::compression::Expansion;
+use super::{Entries, Entry, Format};
+use crate::File;
+use directory::Record;
+
+/// Opens zip archives, and yields their files in the order of the directory.
+///
+/// - Stored members are slices of the archive, which they keep in memory; deflated ones are inflated when they are asked for, in
+///   one pass, into memory of their own. Zip64 and data descriptors are read.
+/// - Folders and symbolic links are left out. An encrypted member, or one compressed in another way, is `Unsupported` in
+///   its place, and the next one follows.
+/// - The CRC of each member is checked; [`unchecked`](Unzip::unchecked) leaves that out for stored ones, whose bytes are then not looked at.
+/// - Names are names: nothing is ever written, so `..` and absolute paths mean nothing here. Bytes that are not UTF-8 (old code
+///   pages) are shown as `\xNN`.
+/// - What readers of zip understand in different ways is an error: members that overlap, two ends of the directory, a name that comes
+///   twice (from the second one on), headers that differ from the directory, and bytes before or behind the archive.
+///
+/// The format is that of PKWARE's [APPNOTE](https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT).
+///
+/// # Errors
+/// `Truncated` if there is no end of the directory where the file ends; `Corrupt` for a directory that cannot be, and then
+/// nothing is given. In the place of a member: `Corrupt` if its header, size or CRC is not what the directory
+/// says, `Limit` past [`max_expansion`](Unzip::max_expansion), and `Unsupported`.
+///
+/// # Examples
+/// ```
+/// use std::io::Write;
+/// use datapipes::Graph;
+/// use datapipes_io::formats::Unzip;
+/// use datapipes_io::{File, prelude::*};
+///
+/// let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+/// archive.start_file("a.txt", zip::write::SimpleFileOptions::default())?;
+/// archive.write_all(b"hello")?;
+/// let archive = File::new("x.zip", archive.finish()?.into_inner());
+///
+/// let files = Graph::from_vec(vec![archive]).read_as(Unzip::new());
+/// assert_eq!(files.collect()?, [File::new("a.txt", "hello")]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Unzip {
+    options: Options,
+}
+
+/// How members are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options {
+    pub(super) expansion: Expansion,
+    pub(super) unchecked: bool,
+}
+
+impl Unzip {
+    /// With the default limits of [`max_expansion`](Unzip::max_expansion).
+    pub fn new() -> Self {
+        Unzip::default()
+    }
+
+    /// Refuses members that inflate to more than `bytes` together, or to more than `ratio` times their own size once
+    /// past 1 MiB. By default 8 GiB, and 1100 times, which is more than deflate can reach.
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        self.options.expansion = Expansion { bytes, ratio };
+        self
+    }
+
+    /// Does not check the CRC of stored members.
+    pub fn unchecked(mut self) -> Self {
+        self.options.unchecked = true;
+        self
+    }
+}
+
+impl Format for Unzip {
+    type Item = File;
+
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<File>> {
+        let (members, cx) = (Members::open(file.data, self.options)?, cx.clone());
+        Ok(Box::new(members.map(move |(name, member)| {
+            let file = member.and_then(|member| {
+                let data = member.content(&|| cx.is_cancelled())?;
+                Ok(File { name: member.name, data })
+            });
+            match file {
+                Ok(file) => Entry::Item(Some(name), file),
+                Err(error) => Entry::Bad(Some(name), error),
+            }
+        })))
+    }
+    fn weigh(&self, file: &File) -> Option<usize> {
+        Some(file.weight())
+    }
+}
+
+/// The members of an archive with their names, or what is wrong with them.
+pub(super) struct Members {
+    archive: Bytes,
+    records: std::vec::IntoIter<Record>,
+    options: Options,
+    /// What the members so far inflate to.
+    inflated: u64,
+    /// Where each name came first.
+    seen: HashMap<Arc<str>, usize>,
+    number: usize,
+}
+
+impl Members {
+    pub(super) fn open(archive: Bytes, options: Options) -> Result<Members> {
+        let records = directory::read(&archive)?;
+        let seen = HashMap::with_capacity(records.len());
+        Ok(Members { archive, records: records.into_iter(), options, inflated: 0, seen, number: 0 })
+    }
+
+    fn member(&mut self, record: &Record) -> Result<Member> {
+        if let Some(first) = self.seen.insert(record.name.clone(), self.number) {
+            let what = format!("member {} has the name of member {first}", self.number);
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
+        if let Some(error) = record.refusal() {
+            return Err(error);
+        }
+        let member = Member {
+            name: record.name.clone(),
+            raw: record.raw(&self.archive)?,
+            deflated: record.method == 8,
+            size: record.size,
+            crc: record.crc,
+            checked: !self.options.unchecked,
+        };
+        member.check_size()?;
+        if member.deflated {
+            self.count(record)?;
+        }
+        Ok(member)
+    }
+
+    /// What is inflated is never more than stated, so that what is stated can be held against the limits.
+    fn count(&mut self, record: &Record) -> Result<()> {
+        let Expansion { bytes, ratio } = self.options.expansion;
+        let all = self.inflated.saturating_add(record.size);
+        if all > bytes || record.size > self.options.expansion.most(record.packed) {
+            let what = format!(
+                "{} bytes inflate to {}, with the members before {all}; the limits are {bytes} bytes and {ratio} times the size",
+                record.packed, record.size
+            );
+            return Err(Error::new(ErrorKind::Limit, what));
+        }
+        self.inflated = all;
+        Ok(())
+    }
+}
+
+impl Iterator for Members {
+    type Item = (Arc<str>, Result<Member>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let record = self.records.next()?;
+            let member = (!record.is_other).then(|| self.member(&record));
+            self.number += 1;
+            if let Some(member) = member {
+                return Some((record.name, member));
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Maps files into memory instead of reading them.
+
+use std::io;
+
+use bytes::Bytes;
+use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result, Work};
+use memmap2::MmapOptions;
+
+use super::load::{TOGETHER, open, read_small};
+use super::{failed, retried};
+use crate::file::readable;
+use crate::{File, FileRef};
+
+/// Maps files of this machine into memory; see [`FileRefGraph::map_files`](crate::FileRefGraph::map_files).
+///
+/// - A file is opened and mapped off the threads that compute; its pages are read when they are touched, by whoever touches
+///   them. It stays mapped until the last slice of it is dropped, also when its name is removed.
+/// - Symbolic links are followed. What is not a regular file is refused without waiting for it. A file that says that it is
+///   empty is read instead, since those of `/proc` say so.
+/// - A queue with a length in bytes counts a mapped file by its name alone: its pages are the system's, which takes them back when
+///   it needs to.
+#[derive(Clone, Debug, Default)]
+pub struct MapFiles;
+
+impl Pipe<FileRef> for MapFiles {
+    type Out = File;
+
+    fn apply(&self, mut input: Items<FileRef>, cx: &Context) -> Items<File> {
+        let cx = cx.clone();
+        Items::generate(async move |out| {
+            // Files that are asked for together share one hop to a blocking thread.
+            while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
+                let (files, context) = (files.into_iter().collect::<Vec<_>>(), cx.clone());
+                let mapped = cx.blocking(move || {
+                    let map = |item: datapipes::Item<FileRef>| item.try_map(|file| load(&file, &context));
+                    files.into_iter().map(|item| item.and_then(map)).collect::<Vec<_>>()
+                });
+                match mapped.await {
+                    Err(error) => out.emit(Err(error)).await,
+                    Ok(files) => {
+                        for file in files {
+                            out.emit(file).await;
+                        }
+                    }
+                }
+            }
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+    fn weigh(&self, file: &File) -> Option<usize> {
+        Some(file.name.len() + size_of::<File>())
+    }
+}
+
+fn load(file: &FileRef, cx: &Context) -> Result<File> {
+    if let Some(store) = file.store() {
+        let what = format!("{}: only files of this machine can be mapped", store.url_of(&file.name()));
+        return Err(Error::new(ErrorKind::Unsupported, what));
+    }
+    match retried(cx, || map(file)) {
+        Ok(Ok(data)) => Ok(File::new(file.name(), data)),
+        Ok(Err(what)) => {
+            let path = readable(file.path.as_os_str().as_encoded_bytes());
+            Err(Error::new(ErrorKind::Unsupported, format!("{path}: {what}")))
+        }
+        Err(error) => Err(failed(&file.path, error)),
+    }
+}
+
+/// The content, or what is wrong with the file itself.
+fn map(file: &FileRef) -> io::Result<Result<Bytes, &'static str>> {
+    let handle = open(file)?;
+    let meta = handle.metadata()?;
+    if !meta.is_file() {
+        return Ok(Err(if meta.is_dir() { "a folder, not a file" } else { "not a regular file" }));
+    }
+    if meta.len() == 0 {
+        return read_small(&handle, 0).map(Ok);
+    }
+    let Ok(len) = usize::try_from(meta.len()) else {
+        return Ok(Err("too large to be mapped"));
+    };
+    // SAFETY: the map is read-only and of exactly the file's length. That nobody else writes to the file or cuts it while it
+    // is mapped cannot be known here; it is what `map_files` asks of its caller, and why it is not how files are
+    // read by default.
+    let map = unsafe { MmapOptions::new().len(len).map(&handle)? };
+    Ok(Ok(Bytes::from_owner(map)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datapipes::{DataLoader, Graph, OnError};
+
+    use super::*;
+    use crate::stores::Memory;
+    use crate::{FileGraph, FileRefGraph, StoreGraph};
+
+    #[test]
+    fn files_are_mapped_and_what_is_none_is_an_error_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("a"), "some text").unwrap();
+        std::fs::write(path("empty"), "").unwrap();
+        std::fs::create_dir(path("folder")).unwrap();
+        let store = Arc::new(Memory::from_iter([("key", "stored")]));
+        let files = vec![
+            FileRef::new(path("a")),
+            FileRef::new(path("folder")),
+            FileRef::new(path("empty")),
+            FileRef::new(path("none")),
+            FileRef::stored(store, "key", None),
+            FileRef::new(path("a")),
+        ];
+        for workers in [0, 2] {
+            let policy = OnError::skip(10);
+            let loader = DataLoader::builder(Graph::from_vec(files.clone()).map_files())
+                .workers(workers)
+                .on_error(policy.clone())
+                .build()
+                .unwrap();
+            let read: Vec<Bytes> = loader.epoch(0).blocking().map(|file| file.unwrap().data).collect();
+            assert_eq!(read, ["some text", "", "some text"]);
+            let errors: Vec<String> = policy.skipped().into_iter().map(|skipped| skipped.error).collect();
+            assert_eq!(errors.len(), 3);
+            for (error, what) in errors.iter().zip([
+                "folder: a folder, not a file",
+                "map_files: 0:3: not found",
+                "key: only files of this machine",
+            ]) {
+                assert!(error.contains(what), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_mapped_file_outlives_its_name_and_its_graph() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let file = Graph::from_vec(vec![FileRef::new(&path)]).map_files().collect().unwrap().remove(0);
+        let slice = file.data.slice(1_000_000..);
+        std::fs::remove_file(&path).unwrap();
+        drop(file);
+        assert!(slice.iter().all(|&byte| byte == 7));
+        assert_eq!(slice.len(), (1 << 20) - 1_000_000);
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = (0..7).map(|n| {
+            let path = dir.path().join(n.to_string());
+            std::fs::write(&path, n.to_string()).unwrap();
+            FileRef::new(path)
+        });
+        datapipes::testing::check_pipe(&MapFiles, files.collect());
+    }
+
+    #[test]
+    fn arrays_of_a_mapped_file_are_views_of_it() {
+        let array = include_bytes!("../../../tests/data/numpy-f4.npy");
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.npy"), array).unwrap();
+        let files = crate::stores::local::Local::new(dir.path()).files(["a.npy"]).map_files();
+        let array = files.read_as(crate::formats::Npy::new()).collect().unwrap().remove(0);
+        if cfg!(target_endian = "little") {
+            assert_eq!(array.tensor().unwrap().as_bytes().as_ptr(), array.data().as_ptr());
+        }
+        assert_eq!(array.tensor().unwrap().as_slice::<f32>().unwrap()[1], 6.5);
+    }
+}
