@@ -4,13 +4,19 @@
 //! `files.read_as(format)` is a pipe like any other, with origins, errors that name their place, and spread over workers; a
 //! format of your own is one `impl` in a file of yours.
 
+#[cfg(feature = "arrow")]
+pub mod arrow;
 mod compression;
 mod format;
+mod rows;
 mod samples;
 mod tar;
 mod untar;
 
+#[cfg(feature = "arrow")]
+pub use arrow::{ArrowIpc, ArrowRows};
 pub use compression::{Codec, Expansion, Gunzip};
 pub use format::{Entries, Entry, Format, ReadAs};
+pub use rows::Row;
 pub use samples::{Sample, Samples};
 pub use untar::Untar;
