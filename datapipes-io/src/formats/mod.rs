@@ -8,11 +8,15 @@
 pub mod arrow;
 mod compression;
 mod format;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod rows;
 mod samples;
 mod tar;
 mod untar;
 
+#[cfg(feature = "parquet")]
+pub use self::parquet::{Parquet, ParquetFile, ParquetRows};
 #[cfg(feature = "arrow")]
 pub use arrow::{ArrowIpc, ArrowRows};
 pub use compression::{Codec, Expansion, Gunzip};

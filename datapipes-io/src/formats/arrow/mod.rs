@@ -16,9 +16,10 @@ pub use arrow_array::RecordBatch;
 pub use ipc::{ArrowIpc, ArrowRows};
 pub use tensor::column_tensor;
 
-pub(in crate::formats) use guard::guarded;
 #[cfg(feature = "parquet")]
-pub(in crate::formats) use rows::row;
+pub(in crate::formats) use guard::guarded;
+#[cfg(test)]
+use rows::row;
 pub(in crate::formats) use rows::rows;
 
 use std::sync::Arc;
