@@ -8,6 +8,8 @@
 pub mod arrow;
 mod compression;
 mod format;
+#[cfg(feature = "lmdb")]
+mod lmdb;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod rows;
@@ -21,6 +23,8 @@ pub use self::parquet::{Parquet, ParquetFile, ParquetRows};
 pub use arrow::{ArrowIpc, ArrowRows};
 pub use compression::{Codec, Expansion, Gunzip};
 pub use format::{Entries, Entry, Format, ReadAs};
+#[cfg(feature = "lmdb")]
+pub use lmdb::{Lmdb, LmdbItems};
 pub use rows::Row;
 pub use samples::{Sample, Samples};
 pub use untar::Untar;
