@@ -68,8 +68,9 @@ async fn databases_of_a_name_are_apart() {
     assert_eq!((unnamed.key(0).unwrap(), MapPipe::len(&unnamed)), ("images".into(), 2));
     let error = Lmdb::open_named(&path, "masks").unwrap_err();
     assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains(r#""masks""#), "{error}");
-    let zipped = Indexed::new(images.items().unwrap()).zip(Indexed::new(labels.items().unwrap()));
-    let read = tokio::task::spawn_blocking(|| zipped.fetch().collect().unwrap()).await.unwrap();
+    let zipped = Indexed::new(images.clone().items().unwrap()).zip(Indexed::new(labels.items().unwrap()));
+    assert_eq!(MapPipe::get(&images.items().unwrap(), 0).await.unwrap().1, "images0");
+    let read = datapipes::blocking(|| zipped.fetch().collect()).await.unwrap().unwrap();
     assert_eq!(read[2], (("2".into(), "images2".into()), ("2".into(), "labels2".into())));
 }
 
