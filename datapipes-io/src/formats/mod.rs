@@ -5,6 +5,8 @@
 //! format of your own is one `impl` in a file of yours.
 
 mod aligned;
+#[cfg(feature = "arrow")]
+pub mod arrow;
 mod compression;
 #[cfg(feature = "csv")]
 mod csv;
@@ -18,6 +20,11 @@ mod recordio;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod npy;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod rows;
 mod samples;
 mod tar;
 #[cfg(feature = "tfrecord")]
@@ -41,6 +48,15 @@ pub use safetensors::{SafeTensors, write_safetensors};
 pub use npy::{Array, Npy, NpyType};
 #[cfg(feature = "zip")]
 pub use npy::{Arrays, Npz, NpzMap, NpzMember, NpzMembers, NpzWriter};
+#[cfg(feature = "parquet")]
+pub use self::parquet::{Parquet, ParquetFile, ParquetRows};
+#[cfg(feature = "arrow")]
+pub use arrow::{ArrowIpc, ArrowRows};
+pub use compression::{Codec, Expansion, Gunzip};
+pub use format::{Entries, Entry, Format, ReadAs};
+#[cfg(feature = "lmdb")]
+pub use lmdb::{Lmdb, LmdbItems};
+pub use rows::Row;
 pub use samples::{Sample, Samples};
 #[cfg(feature = "tfrecord")]
 pub use tfrecord::{

@@ -23,7 +23,7 @@ pub use retry::RetryTable;
 pub use rows::{Rows, RowsByIndex, rows};
 pub use select::{Select, TableExt};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{Sqlite, sqlite_url};
+pub use sqlite::{Cell, Sqlite, SqliteRow, SqliteRows, sqlite_url};
 
 use std::fmt;
 use std::sync::Arc;

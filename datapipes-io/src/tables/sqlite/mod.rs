@@ -1,10 +1,13 @@
 //! A data set in an SQLite file: no server, one file, many readers.
 
+mod any;
 mod connections;
 mod sql;
 
 #[cfg(test)]
 mod tests;
+
+pub use any::{Cell, SqliteRow, SqliteRows};
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,185 @@
+//! One message of Arrow IPC after another: its frame, its sizes, and what it holds.
+//!
+//! Layout: <https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc>
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::{read_dictionary, read_record_batch};
+use arrow_ipc::{MessageHeader, convert::try_fb_to_schema, root_as_message};
+use arrow_schema::{Schema, SchemaRef};
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+
+use super::guard::{arrow_error, guarded};
+use super::no_column;
+
+/// A message: its head, where its body is, and where the next one begins.
+pub(super) struct Message<'a> {
+    pub head: arrow_ipc::Message<'a>,
+    pub body: Range<usize>,
+}
+
+/// What stands at a place of a stream.
+pub(super) enum Found<'a> {
+    Message(Message<'a>),
+    /// The end marker, and where it ends.
+    Marker(usize),
+    /// The end of the bytes.
+    End,
+}
+
+/// The message at a place. `copy` is where its head is put if it does not lie as it must.
+pub(super) fn find<'a>(data: &'a Bytes, at: usize, copy: &'a mut Option<Buffer>) -> Result<Found<'a>> {
+    let rest = data.get(at..).unwrap_or_default();
+    if rest.is_empty() {
+        return Ok(Found::End);
+    }
+    let cut = |what: &str, got: usize, want: u64| {
+        Err(Error::new(ErrorKind::Truncated, format!("{got} of {want} bytes of {what}")))
+    };
+    let number = |at: usize| {
+        let bytes = rest.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(i32::from_le_bytes)
+    };
+    // Before Arrow 0.15 there was the length alone.
+    let (length, start) = match (number(0), number(4)) {
+        (Some(-1), Some(length)) => (length, 8),
+        (Some(length), _) if length != -1 => (length, 4),
+        _ => return cut("a length", rest.len(), 8),
+    };
+    if length == 0 {
+        return Ok(Found::Marker(at + start));
+    }
+    let Ok(length) = usize::try_from(length) else {
+        return Err(Error::new(ErrorKind::Corrupt, format!("a head of {length} bytes")));
+    };
+    let Some(head) = rest.get(start..start.saturating_add(length)) else {
+        return cut("the head", rest.len().saturating_sub(start), length as u64);
+    };
+    let head = root_as_message(aligned(head, copy))
+        .map_err(|error| Error::new(ErrorKind::Corrupt, "the head").with_source(error.to_string()))?;
+    let body_at = at + start + length;
+    let there = data.len() - body_at;
+    match usize::try_from(head.bodyLength()) {
+        Ok(length) if length <= there => {
+            Ok(Found::Message(Message { head, body: body_at..body_at + length }))
+        }
+        Ok(length) => cut("the body", there, length as u64),
+        Err(_) => Err(Error::new(ErrorKind::Corrupt, format!("a body of {} bytes", head.bodyLength()))),
+    }
+}
+
+/// The bytes where they are if numbers in them can be read there, else a copy of them.
+pub(super) fn aligned<'a>(bytes: &'a [u8], copy: &'a mut Option<Buffer>) -> &'a [u8] {
+    if bytes.as_ptr().cast::<u64>().is_aligned() {
+        bytes
+    } else {
+        copy.insert(Buffer::from(bytes)).as_slice()
+    }
+}
+
+/// Makes batches of messages: keeps the schema and the dictionaries.
+pub(super) struct Decoder {
+    schema: SchemaRef,
+    chosen: Option<Vec<usize>>,
+    dictionaries: HashMap<i64, ArrayRef>,
+    /// How many bytes, and how many rows, may come out of a message.
+    most: u64,
+}
+
+impl Decoder {
+    pub fn new(schema: arrow_ipc::Schema<'_>, columns: Option<&[String]>, most: u64) -> Result<Self> {
+        if !schema.endianness().equals_to_target_endianness() {
+            let what = "its numbers are in the other byte order";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let schema = guarded("Arrow", || try_fb_to_schema(schema).map_err(arrow_error))?;
+        let chosen = columns.map(|names| chosen(&schema, names)).transpose()?;
+        Ok(Decoder { schema: Arc::new(schema), chosen, dictionaries: HashMap::new(), most })
+    }
+
+    /// Takes a dictionary in, whole or what is new of it.
+    pub fn dictionary(&mut self, data: &Bytes, message: &Message<'_>) -> Result<()> {
+        let batch = message.head.header_as_dictionary_batch().ok_or_else(|| {
+            let kind = message.head.header_type().variant_name().unwrap_or("nothing known");
+            Error::new(ErrorKind::Corrupt, format!("{kind} where a dictionary is due"))
+        })?;
+        let body = data.slice(message.body.clone());
+        self.check(batch.data(), &body)?;
+        guarded("Arrow", || {
+            let (body, version) = (Buffer::from(body), message.head.version());
+            read_dictionary(&body, batch, &self.schema, &mut self.dictionaries, &version).map_err(arrow_error)
+        })
+    }
+
+    /// A batch whose columns are slices of the file, where they lie as they must and are not compressed.
+    pub fn batch(&self, data: &Bytes, message: &Message<'_>) -> Result<RecordBatch> {
+        let batch = message.head.header_as_record_batch().ok_or_else(|| {
+            let kind = message.head.header_type();
+            let (kind, name) = match kind {
+                MessageHeader::Tensor | MessageHeader::SparseTensor => (ErrorKind::Unsupported, kind),
+                _ => (ErrorKind::Corrupt, kind),
+            };
+            let name = name.variant_name().unwrap_or("nothing known");
+            Error::new(kind, format!("{name} where a record batch is due"))
+        })?;
+        let body = data.slice(message.body.clone());
+        self.check(Some(batch), &body)?;
+        guarded("Arrow", || {
+            let (body, version) = (Buffer::from(body), message.head.version());
+            let chosen = self.chosen.as_deref();
+            read_record_batch(&body, batch, self.schema.clone(), &self.dictionaries, chosen, &version)
+                .map_err(arrow_error)
+        })
+    }
+
+    /// Whether what a batch says of its sizes can be.
+    fn check(&self, batch: Option<arrow_ipc::RecordBatch<'_>>, body: &[u8]) -> Result<()> {
+        let Some(batch) = batch else { return Ok(()) };
+        let corrupt = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
+        let limit = |what: &str, stated: u64| {
+            let what = format!("{stated} {what} of {} bytes, at most {} are allowed", body.len(), self.most);
+            Err(Error::new(ErrorKind::Limit, what))
+        };
+        let nodes = batch.nodes().into_iter().flatten().map(|node| node.length());
+        for rows in nodes.chain([batch.length()]) {
+            match u64::try_from(rows) {
+                Ok(rows) if rows > self.most => return limit("rows out", rows),
+                Ok(_) => (),
+                Err(_) => return corrupt(format!("{rows} rows")),
+            }
+        }
+        let mut inflated = 0_u64;
+        for (index, buffer) in batch.buffers().into_iter().flatten().enumerate() {
+            let place = usize::try_from(buffer.offset()).ok().zip(usize::try_from(buffer.length()).ok());
+            let bytes = place.and_then(|(from, length)| body.get(from..from.checked_add(length)?));
+            let Some(bytes) = bytes else {
+                let (from, length) = (buffer.offset(), buffer.length());
+                let what = format!("buffer {index} has {length} bytes at {from}, the body {}", body.len());
+                return corrupt(what);
+            };
+            // Before what is compressed stands how much it was; -1 if it was left as it is.
+            if let (Some(_), Some(stated)) = (batch.compression(), bytes.first_chunk::<8>()) {
+                inflated = inflated.saturating_add(u64::try_from(i64::from_le_bytes(*stated)).unwrap_or(0));
+            }
+        }
+        if inflated > self.most { limit("bytes out", inflated) } else { Ok(()) }
+    }
+}
+
+/// The places of columns, in the order of the file.
+fn chosen(schema: &Schema, names: &[String]) -> Result<Vec<usize>> {
+    let place = |name: &String| {
+        let there = || schema.fields().iter().map(|field| &**field.name());
+        let place = there().position(|field| field == name);
+        place.ok_or_else(|| no_column(name, there()))
+    };
+    let mut chosen = names.iter().map(place).collect::<Result<Vec<_>>>()?;
+    chosen.sort_unstable();
+    chosen.dedup();
+    Ok(chosen)
+}

@@ -1,0 +1,53 @@
+//! Arrow IPC files and streams, as record batches or rows; feature `arrow`.
+//!
+//! What a column is made of stays where the file was read: [`column_tensor`] makes a [`Tensor`](datapipes::Tensor) of a
+//! column of numbers without a copy.
+
+mod decode;
+mod guard;
+mod ipc;
+mod rows;
+mod tensor;
+
+#[cfg(test)]
+mod tests;
+
+pub use arrow_array::RecordBatch;
+pub use ipc::{ArrowIpc, ArrowRows};
+pub use tensor::column_tensor;
+
+#[cfg(feature = "parquet")]
+pub(in crate::formats) use guard::guarded;
+#[cfg(test)]
+use rows::row;
+pub(in crate::formats) use rows::rows;
+
+use std::sync::Arc;
+
+use datapipes::{Error, ErrorKind};
+
+/// How many bytes a batch keeps in memory, about.
+pub(in crate::formats) fn weight(batch: &RecordBatch) -> usize {
+    let bytes = |column: &Arc<dyn arrow_array::Array>| {
+        column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
+    };
+    batch.columns().iter().map(bytes).sum::<usize>() + size_of::<RecordBatch>()
+}
+
+/// That there is no such column, but others.
+pub(in crate::formats) fn no_column<'a>(name: &str, there: impl IntoIterator<Item = &'a str>) -> Error {
+    const SHOWN: usize = 32;
+    let mut there = there.into_iter();
+    let mut names: Vec<String> = there.by_ref().take(SHOWN).map(|name| format!("{name:?}")).collect();
+    let more = there.count();
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    let but = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
+    Error::new(ErrorKind::NotFound, format!("no column {name:?}, but {but}"))
+}
+
+/// What is wrong with a choice of columns, whatever the file.
+pub(in crate::formats) fn wrong_columns(columns: Option<&[String]>) -> Option<String> {
+    columns.is_some_and(<[String]>::is_empty).then(|| "columns: none are chosen".to_owned())
+}

@@ -1,0 +1,265 @@
+//! Record batches as rows: Arrow's types as JSON has them.
+
+use arrow_array::cast::AsArray;
+use arrow_array::temporal_conversions::NANOSECONDS;
+use arrow_array::types::*;
+use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
+use arrow_schema::{DataType, IntervalUnit, TimeUnit};
+use datapipes::{Error, ErrorKind, Result};
+use serde_json::{Number, Value};
+
+use super::guard::guarded;
+use crate::formats::{Entries, Entry, Row};
+
+/// The rows of batches, of which none may be larger than `most`.
+pub(in crate::formats) fn rows(mut batches: Entries<RecordBatch>, most: u64) -> Entries<Row> {
+    let mut current: Option<(RecordBatch, usize)> = None;
+    Box::new(std::iter::from_fn(move || {
+        loop {
+            match &mut current {
+                Some((batch, next)) if *next < batch.num_rows() => {
+                    *next += 1;
+                    return Some(Entry::from_result(row(batch, *next - 1, most)));
+                }
+                _ => current = None,
+            }
+            match batches.next()? {
+                Entry::Item(_, batch) => match twice(&batch) {
+                    Some(name) => {
+                        let what = format!("two columns are called {name:?}");
+                        return Some(Entry::Bad(None, Error::new(ErrorKind::Unsupported, what)));
+                    }
+                    None => current = Some((batch, 0)),
+                },
+                Entry::Bad(name, error) => return Some(Entry::Bad(name, error)),
+                Entry::Broken(error) => return Some(Entry::Broken(error)),
+            }
+        }
+    }))
+}
+
+/// A name that two columns have.
+fn twice(batch: &RecordBatch) -> Option<String> {
+    let mut names = std::collections::HashSet::new();
+    batch.schema_ref().fields().iter().map(|field| field.name()).find(|name| !names.insert(*name)).cloned()
+}
+
+/// A row of a batch, of at most so many bytes, about.
+pub(in crate::formats) fn row(batch: &RecordBatch, index: usize, most: u64) -> Result<Row> {
+    guarded("Arrow", || {
+        let mut maker = Maker { left: most, most };
+        let fields = batch.schema_ref().fields().iter().zip(batch.columns());
+        let cell = |(field, column): (&arrow_schema::FieldRef, &ArrayRef)| {
+            let value = maker.value(column.as_ref(), index);
+            let at = |error: Error| error.within(format_args!("column {:?}", field.name()));
+            Ok((field.name().clone(), value.map_err(at)?))
+        };
+        fields.map(cell).collect()
+    })
+}
+
+struct Maker {
+    /// Lists of shared parts become much larger than they were, so what is made is counted.
+    left: u64,
+    most: u64,
+}
+
+impl Maker {
+    fn take(&mut self, bytes: usize) -> Result<()> {
+        let taken = self.left.checked_sub(bytes as u64);
+        self.left = taken.ok_or_else(|| {
+            let what = format!("a row of more than {} bytes", self.most);
+            Error::new(ErrorKind::Limit, what)
+        })?;
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> Result<Value> {
+        self.take(text.len())?;
+        Ok(text.into())
+    }
+
+    fn hex(&mut self, bytes: &[u8]) -> Result<Value> {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        self.take(2 * bytes.len())?;
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        Ok(digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect::<String>().into())
+    }
+
+    fn list(&mut self, items: &dyn Array) -> Result<Value> {
+        (0..items.len()).map(|at| self.value(items, at)).collect::<Result<Vec<_>>>().map(Value::Array)
+    }
+
+    /// A value of an array as JSON has it; see [`ArrowRows`](super::ArrowRows).
+    fn value(&mut self, array: &dyn Array, at: usize) -> Result<Value> {
+        self.take(size_of::<Value>())?;
+        if array.is_null(at) {
+            return Ok(Value::Null);
+        }
+        Ok(match array.data_type() {
+            DataType::Null => Value::Null,
+            DataType::Boolean => array.as_boolean().value(at).into(),
+            DataType::Int8 => array.as_primitive::<Int8Type>().value(at).into(),
+            DataType::Int16 => array.as_primitive::<Int16Type>().value(at).into(),
+            DataType::Int32 => array.as_primitive::<Int32Type>().value(at).into(),
+            DataType::Int64 => array.as_primitive::<Int64Type>().value(at).into(),
+            DataType::UInt8 => array.as_primitive::<UInt8Type>().value(at).into(),
+            DataType::UInt16 => array.as_primitive::<UInt16Type>().value(at).into(),
+            DataType::UInt32 => array.as_primitive::<UInt32Type>().value(at).into(),
+            DataType::UInt64 => array.as_primitive::<UInt64Type>().value(at).into(),
+            DataType::Float16 => float(array.as_primitive::<Float16Type>().value(at).to_f64()),
+            DataType::Float32 => float(array.as_primitive::<Float32Type>().value(at).into()),
+            DataType::Float64 => float(array.as_primitive::<Float64Type>().value(at)),
+            DataType::Decimal32(_, _) => array.as_primitive::<Decimal32Type>().value_as_string(at).into(),
+            DataType::Decimal64(_, _) => array.as_primitive::<Decimal64Type>().value_as_string(at).into(),
+            DataType::Decimal128(_, _) => array.as_primitive::<Decimal128Type>().value_as_string(at).into(),
+            DataType::Decimal256(_, _) => array.as_primitive::<Decimal256Type>().value_as_string(at).into(),
+            DataType::Utf8 => self.text(array.as_string::<i32>().value(at))?,
+            DataType::LargeUtf8 => self.text(array.as_string::<i64>().value(at))?,
+            DataType::Utf8View => self.text(array.as_string_view().value(at))?,
+            DataType::Binary => self.hex(array.as_binary::<i32>().value(at))?,
+            DataType::LargeBinary => self.hex(array.as_binary::<i64>().value(at))?,
+            DataType::BinaryView => self.hex(array.as_binary_view().value(at))?,
+            DataType::FixedSizeBinary(_) => self.hex(array.as_fixed_size_binary().value(at))?,
+            DataType::Date32 => date(array.as_primitive::<Date32Type>(), at),
+            DataType::Date64 => date(array.as_primitive::<Date64Type>(), at),
+            DataType::Time32(TimeUnit::Second) => time(array.as_primitive::<Time32SecondType>(), at),
+            DataType::Time32(_) => time(array.as_primitive::<Time32MillisecondType>(), at),
+            DataType::Time64(TimeUnit::Microsecond) => {
+                time(array.as_primitive::<Time64MicrosecondType>(), at)
+            }
+            DataType::Time64(_) => time(array.as_primitive::<Time64NanosecondType>(), at),
+            DataType::Timestamp(unit, zone) => {
+                let zone = zone.is_some();
+                match unit {
+                    TimeUnit::Second => stamp(array.as_primitive::<TimestampSecondType>(), at, zone),
+                    TimeUnit::Millisecond => {
+                        stamp(array.as_primitive::<TimestampMillisecondType>(), at, zone)
+                    }
+                    TimeUnit::Microsecond => {
+                        stamp(array.as_primitive::<TimestampMicrosecondType>(), at, zone)
+                    }
+                    TimeUnit::Nanosecond => stamp(array.as_primitive::<TimestampNanosecondType>(), at, zone),
+                }
+            }
+            DataType::Duration(unit) => {
+                let (length, nanos) = match unit {
+                    TimeUnit::Second => (array.as_primitive::<DurationSecondType>().value(at), NANOSECONDS),
+                    TimeUnit::Millisecond => {
+                        (array.as_primitive::<DurationMillisecondType>().value(at), 1_000_000)
+                    }
+                    TimeUnit::Microsecond => {
+                        (array.as_primitive::<DurationMicrosecondType>().value(at), 1000)
+                    }
+                    TimeUnit::Nanosecond => (array.as_primitive::<DurationNanosecondType>().value(at), 1),
+                };
+                format!("PT{}S", seconds(i128::from(length) * i128::from(nanos))).into()
+            }
+            DataType::Interval(IntervalUnit::YearMonth) => {
+                format!("P{}M", array.as_primitive::<IntervalYearMonthType>().value(at)).into()
+            }
+            DataType::Interval(IntervalUnit::DayTime) => {
+                let value = array.as_primitive::<IntervalDayTimeType>().value(at);
+                interval(0, value.days, i128::from(value.milliseconds) * 1_000_000)
+            }
+            DataType::Interval(IntervalUnit::MonthDayNano) => {
+                let value = array.as_primitive::<IntervalMonthDayNanoType>().value(at);
+                interval(value.months, value.days, i128::from(value.nanoseconds))
+            }
+            DataType::List(_) => self.list(&array.as_list::<i32>().value(at))?,
+            DataType::LargeList(_) => self.list(&array.as_list::<i64>().value(at))?,
+            DataType::ListView(_) => self.list(&array.as_list_view::<i32>().value(at))?,
+            DataType::LargeListView(_) => self.list(&array.as_list_view::<i64>().value(at))?,
+            DataType::FixedSizeList(_, _) => self.list(&array.as_fixed_size_list().value(at))?,
+            DataType::Struct(fields) => {
+                let fields = fields.iter().zip(array.as_struct().columns());
+                let cell = |(field, column): (&arrow_schema::FieldRef, &ArrayRef)| {
+                    self.take(field.name().len())?;
+                    Ok((field.name().clone(), self.value(column, at)?))
+                };
+                Value::Object(fields.map(cell).collect::<Result<_>>()?)
+            }
+            DataType::Map(_, _) => {
+                let entries = array.as_map().value(at);
+                self.map(entries.column(0), entries.column(1))?
+            }
+            DataType::Dictionary(_, _) => {
+                let dictionary = array.as_any_dictionary();
+                let key =
+                    self.value(dictionary.keys(), at)?.as_u64().and_then(|key| usize::try_from(key).ok());
+                self.value(dictionary.values(), key.expect("keys of dictionaries are checked when read"))?
+            }
+            DataType::RunEndEncoded(ends, _) => match ends.data_type() {
+                DataType::Int16 => self.run::<Int16Type>(array, at)?,
+                DataType::Int32 => self.run::<Int32Type>(array, at)?,
+                _ => self.run::<Int64Type>(array, at)?,
+            },
+            DataType::Union(_, _) => self.value(&array.as_union().value(at), 0)?,
+        })
+    }
+
+    fn run<R: RunEndIndexType>(&mut self, array: &dyn Array, at: usize) -> Result<Value> {
+        let runs = array.as_run::<R>();
+        self.value(runs.values(), runs.get_physical_index(at))
+    }
+
+    fn map(&mut self, keys: &dyn Array, values: &dyn Array) -> Result<Value> {
+        let mut pairs = Vec::new();
+        let mut texts = matches!(keys.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        for at in 0..keys.len() {
+            let key = self.value(keys, at)?;
+            texts &= key.is_string();
+            pairs.push((key, self.value(values, at)?));
+        }
+        Ok(match texts {
+            true => {
+                let text = |key| if let Value::String(key) = key { key } else { String::new() };
+                Value::Object(pairs.into_iter().map(|(key, value)| (text(key), value)).collect())
+            }
+            false => pairs.into_iter().map(|(key, value)| Value::Array(vec![key, value])).collect(),
+        })
+    }
+}
+
+/// NaN and infinities are null.
+fn float(value: f64) -> Value {
+    Number::from_f64(value).map_or(Value::Null, Value::Number)
+}
+
+fn date<T: ArrowTemporalType>(array: &PrimitiveArray<T>, at: usize) -> Value
+where
+    i64: From<T::Native>,
+{
+    array
+        .value_as_date(at)
+        .map_or_else(|| i64::from(array.value(at)).into(), |date| format!("{date:?}").into())
+}
+
+fn time<T: ArrowTemporalType>(array: &PrimitiveArray<T>, at: usize) -> Value
+where
+    i64: From<T::Native>,
+{
+    array
+        .value_as_time(at)
+        .map_or_else(|| i64::from(array.value(at)).into(), |time| format!("{time:?}").into())
+}
+
+fn stamp<T: ArrowTemporalType>(array: &PrimitiveArray<T>, at: usize, zone: bool) -> Value
+where
+    i64: From<T::Native>,
+{
+    let text = |time| format!("{time:?}{}", if zone { "Z" } else { "" });
+    array.value_as_datetime(at).map_or_else(|| i64::from(array.value(at)).into(), |time| text(time).into())
+}
+
+/// Seconds of nanoseconds, with as many places as they have.
+fn seconds(nanos: i128) -> String {
+    let (sign, nanos) = (if nanos < 0 { "-" } else { "" }, nanos.unsigned_abs());
+    let (whole, part) = (nanos / NANOSECONDS as u128, nanos % NANOSECONDS as u128);
+    let text = format!("{sign}{whole}.{part:09}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn interval(months: i32, days: i32, nanos: i128) -> Value {
+    format!("P{months}M{days}DT{}S", seconds(nanos)).into()
+}

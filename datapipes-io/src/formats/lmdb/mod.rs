@@ -1,0 +1,242 @@
+//! LMDB databases, by key and by index; feature `lmdb`.
+
+mod environment;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Lookup, MapPipe, Result, async_trait};
+use heed::{RoTxn, WithoutTls};
+
+use self::environment::{Environment, Values, failed};
+use crate::file::readable;
+
+/// A database of LMDB, by key: data sets as those of LSUN and Caffe; feature `lmdb`.
+///
+/// - A key is anything of bytes: `String`, `Vec<u8>`, `Bytes`. What stands under which key is the data set's own affair,
+///   as is a key for the number of samples that many have.
+/// - Values are copied, once, since they may not outlive the transaction that they are read in. Keys that are asked for
+///   together are read in one transaction and so of one state.
+/// - Reads are on blocking threads ([`datapipes::blocking`]), 32 at once for a file.
+/// - It is never written to. LMDB makes a file of locks beside it, so that other processes may write meanwhile; where
+///   that cannot be made, because nothing may be written there, it is read without locks, and nobody may write.
+/// - LMDB opens a file once in a process; all handles on it share that. A program that has it open by other means gets
+///   the error `Config`.
+/// - Not for network file systems.
+///
+/// # Trust
+/// LMDB maps the file into memory and believes what is in it; it has no checksums. A file that was cut short is an error
+/// when it is opened. One that is damaged within, made by an attacker, or changed by something other than LMDB while it is
+/// open, may give wrong values or end the process.
+///
+/// # Examples
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_io::formats::Lmdb;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("train.mdb");
+/// # std::fs::write(&path, include_bytes!("../../../tests/data/plain.mdb"))?;
+/// let database = Lmdb::open(&path)?;
+/// let keys = Graph::from_vec(vec!["image-0002".to_owned(), "image-0001".to_owned()]);
+/// let sizes = keys.fetch(database).map(|value| value.len());
+/// assert_eq!(sizes.collect()?, [14, 7]);
+/// # datapipes::Ok(())
+/// ```
+#[derive(Clone)]
+pub struct Lmdb {
+    environment: Arc<Environment>,
+    values: Values,
+    name: Option<Arc<str>>,
+}
+
+impl Lmdb {
+    /// Opens the database without a name of a file, or of a folder with a file `data.mdb`. Blocks.
+    ///
+    /// If the file has databases with names, their names are keys of this one.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such file; `Corrupt` if it is none of LMDB's; `Truncated` if it is cut short;
+    /// `Unsupported` if another version wrote it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Lmdb::with(path.as_ref(), None)
+    }
+
+    /// Opens the database of a name. Blocks.
+    ///
+    /// # Errors
+    /// As [`open`](Lmdb::open); `NotFound` if there is no database of this name.
+    pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
+        Lmdb::with(path.as_ref(), Some(name))
+    }
+
+    fn with(path: &Path, name: Option<&str>) -> Result<Self> {
+        let within = |error: Error| error.within(readable(path.as_os_str().as_encoded_bytes()));
+        let environment = Environment::open(path).map_err(within)?;
+        let values = environment.database(name).map_err(within)?;
+        Ok(Lmdb { environment: Arc::new(environment), values, name: name.map(Into::into) })
+    }
+
+    /// The same by index, in the order of the keys. Reads all keys, and blocks for that; they are kept in memory.
+    ///
+    /// # Errors
+    /// `Unsupported` if there are several values under one key.
+    pub fn items(self) -> Result<LmdbItems> {
+        let (mut keys, mut ends) = (Vec::new(), Vec::new());
+        let read = self.environment.read_here(|transaction| {
+            for entry in self.values.iter(transaction).map_err(failed)? {
+                let (key, _) = entry.map_err(failed)?;
+                let start = ends.iter().rev().nth(1).copied().unwrap_or(0);
+                if ends.last().is_some_and(|&end: &usize| keys[start..end] == *key) {
+                    let what = format!("several values under the key {:?}", readable(key));
+                    return Err(Error::new(ErrorKind::Unsupported, what));
+                }
+                keys.extend_from_slice(key);
+                ends.push(keys.len());
+            }
+            Ok(())
+        });
+        read.map_err(|error| error.within(self.place()))?;
+        Ok(LmdbItems { database: self, keys: keys.into(), ends: ends.into() })
+    }
+
+    /// Where it is, for messages.
+    fn place(&self) -> String {
+        let path = readable(self.environment.path.as_os_str().as_encoded_bytes()).into_owned();
+        self.name.as_ref().map_or_else(|| path.clone(), |name| format!("{path}: database {name:?}"))
+    }
+
+    fn value(&self, transaction: &RoTxn<'_, WithoutTls>, key: &[u8]) -> Result<Bytes> {
+        let found = match key.is_empty() {
+            true => Ok(None),
+            false => self.values.get(transaction, key).map_err(failed),
+        };
+        let value = found.and_then(|value| {
+            value
+                .map(Bytes::copy_from_slice)
+                .ok_or_else(|| Error::new(ErrorKind::NotFound, "nothing is there"))
+        });
+        value.map_err(|error| error.within(format_args!("{}: key {:?}", self.place(), readable(key))))
+    }
+
+    async fn values<K: AsRef<[u8]> + Send + 'static>(&self, keys: Vec<K>) -> Vec<Result<Bytes>> {
+        let (this, count) = (self.clone(), keys.len());
+        let values = self.environment.read(move |transaction| {
+            Ok(keys.iter().map(|key| this.value(transaction, key.as_ref())).collect::<Vec<_>>())
+        });
+        values.await.unwrap_or_else(|error| {
+            // One reason for all.
+            let again = || {
+                let again = Error::new(error.kind(), format!("{}: {error}", self.place()));
+                if error.is_passing() { again.passing() } else { again }
+            };
+            (0..count).map(|_| Err(again())).collect()
+        })
+    }
+}
+
+#[async_trait]
+impl<K: AsRef<[u8]> + Send + 'static> Lookup<K> for Lmdb {
+    type Out = Bytes;
+
+    async fn get(&self, key: K) -> Result<Bytes> {
+        self.values(vec![key]).await.remove(0)
+    }
+    async fn get_many(&self, keys: Vec<K>) -> Vec<Result<Bytes>> {
+        self.values(keys).await
+    }
+    fn name(&self) -> String {
+        "lmdb".to_owned()
+    }
+    fn weigh(&self, value: &Bytes) -> Option<usize> {
+        Some(value.len() + size_of::<Bytes>())
+    }
+}
+
+impl fmt::Debug for Lmdb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lmdb({})", self.place())
+    }
+}
+
+/// The keys and values of a database of LMDB by index, in the order of the keys; made by [`Lmdb::items`].
+///
+/// The keys are those that were there when it was made. A key is a slice of all of them, a value a copy. One that was
+/// taken away since is the error `Changed`.
+///
+/// # Examples
+/// ```
+/// use datapipes::Indexed;
+/// use datapipes_io::formats::Lmdb;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("train.mdb");
+/// # std::fs::write(&path, include_bytes!("../../../tests/data/plain.mdb"))?;
+/// let samples = Indexed::new(Lmdb::open(&path)?.items()?).shuffle().fetch();
+/// assert_eq!(samples.collect()?.len(), 13);
+/// # datapipes::Ok(())
+/// ```
+#[derive(Clone)]
+pub struct LmdbItems {
+    database: Lmdb,
+    keys: Bytes,
+    ends: Arc<[usize]>,
+}
+
+impl LmdbItems {
+    /// The key at an index; `None` behind the last one.
+    pub fn key(&self, index: u64) -> Option<Bytes> {
+        let index = usize::try_from(index).ok()?;
+        let end = *self.ends.get(index)?;
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(self.keys.slice(start..end))
+    }
+}
+
+#[async_trait]
+impl MapPipe for LmdbItems {
+    type Out = (Bytes, Bytes);
+
+    fn len(&self) -> u64 {
+        self.ends.len() as u64
+    }
+    async fn get(&self, index: u64) -> Result<(Bytes, Bytes)> {
+        MapPipe::get_many(self, &[index]).await.remove(0)
+    }
+    async fn get_many(&self, indices: &[u64]) -> Vec<Result<(Bytes, Bytes)>> {
+        let keys: Vec<Option<Bytes>> = indices.iter().map(|&index| self.key(index)).collect();
+        let mut values = self.database.values(keys.iter().flatten().cloned().collect()).await.into_iter();
+        let pair = |key: Option<Bytes>| match (key, &mut values) {
+            (Some(key), values) => match values.next().expect("a value for each key") {
+                Ok(value) => Ok((key, value)),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let what = format!("{}: key {:?} was taken away", self.database.place(), readable(&key));
+                    Err(Error::new(ErrorKind::Changed, what))
+                }
+                Err(error) => Err(error),
+            },
+            (None, _) => {
+                let what = format!("{}: there are {} keys", self.database.place(), self.ends.len());
+                Err(Error::new(ErrorKind::NotFound, what))
+            }
+        };
+        keys.into_iter().map(pair).collect()
+    }
+    fn name(&self) -> String {
+        "lmdb".to_owned()
+    }
+    fn weigh(&self, (key, value): &(Bytes, Bytes)) -> Option<usize> {
+        Some(key.len() + value.len() + size_of::<(Bytes, Bytes)>())
+    }
+}
+
+impl fmt::Debug for LmdbItems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LmdbItems({}, {} keys)", self.database.place(), self.ends.len())
+    }
+}
