@@ -8,9 +8,8 @@ mod compression;
 mod format;
 mod samples;
 mod tar;
-mod untar;
 
 pub use compression::{Codec, Expansion, Gunzip};
 pub use format::{Entries, Entry, Format, ReadAs};
 pub use samples::{Sample, Samples};
-pub use untar::Untar;
+pub use tar::{Tar, Untar};
