@@ -12,4 +12,7 @@ mod tar;
 pub use compression::{Codec, Expansion, Gunzip};
 pub use format::{Entries, Entry, Format, ReadAs};
 pub use samples::{Sample, Samples};
-pub use tar::{Tar, Untar};
+pub use tar::{
+    IndexedSamples, IndexedTar, SampleWriter, Shard, ShardWriter, StreamUntar, Tar, TarIndex, TarMember,
+    TarWriter, Untar,
+};

@@ -78,7 +78,9 @@ impl Feed {
 
     /// The next block, or `None` until it is there.
     pub(super) fn block(&mut self, what: &str) -> Result<Option<[u8; BLOCK]>, Fault> {
-        if self.have == 0 && let Some(block) = self.rest().first_chunk::<BLOCK>() {
+        if self.have == 0
+            && let Some(block) = self.rest().first_chunk::<BLOCK>()
+        {
             let block = *block;
             self.used += BLOCK;
             self.at += BLOCK as u64;

@@ -118,7 +118,10 @@ impl Members {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let Some(packed) = &mut self.packed else { return Ok(self.walker.end()) };
+        let Some(packed) = &mut self.packed else {
+            self.walker.end();
+            return Ok(());
+        };
         let mut piece = Vec::new();
         piece.try_reserve_exact(PIECE as usize).map_err(|_| {
             let what = format!("no memory for a piece of {PIECE} bytes");

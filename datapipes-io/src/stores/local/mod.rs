@@ -8,7 +8,7 @@ mod store;
 pub use list::{ListFiles, list_files};
 pub use load::LoadFiles;
 pub use store::Local;
-pub(crate) use store::is_inside;
+pub(crate) use store::{is_inside, open_file};
 
 use std::io;
 use std::path::Path;
