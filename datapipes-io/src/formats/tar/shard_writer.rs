@@ -146,8 +146,11 @@ impl Open {
         let (file, temporary) =
             Temporary::beside(&path).map_err(|error| Error::io(error).within(path.display()))?;
         let file = BufWriter::with_capacity(1 << 18, file);
-        let out =
-            if gzip { Out::Gzip(GzEncoder::new(file, Compression::default()).into()) } else { Out::Plain(file) };
+        let out = if gzip {
+            Out::Gzip(GzEncoder::new(file, Compression::default()).into())
+        } else {
+            Out::Plain(file)
+        };
         Ok(Open { archive: SampleWriter::new(out), path, temporary })
     }
 

@@ -122,7 +122,8 @@ impl StreamUntar {
             match walker.next() {
                 Step::File(file, _) => out.give(Entry::Item(Some(file.name.clone()), file)).await,
                 Step::Refused(name, error) => out.give(Entry::Bad(Some(name), error)).await,
-                Step::Broken(error) => return Err(error),
+                // What is wrong with the body is why there is something wrong with the archive.
+                Step::Broken(error) => return Err(arriving.failed.take().unwrap_or(error)),
                 Step::End => break,
                 Step::More => match arriving.piece().await? {
                     Some(piece) => walker.push(piece),

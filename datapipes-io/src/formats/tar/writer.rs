@@ -35,17 +35,22 @@ pub struct TarWriter<W> {
 
 /// What headers say besides name and size.
 #[derive(Clone, Copy, Debug)]
-struct Attributes {
+pub(super) struct Attributes {
     mode: u32,
     owner: (u32, u32),
     mtime: u64,
 }
 
+impl Default for Attributes {
+    fn default() -> Self {
+        Attributes { mode: 0o644, owner: (0, 0), mtime: 0 }
+    }
+}
+
 impl<W: Write> TarWriter<W> {
     /// An archive that is written to `out`, in small and large pieces: best a [`BufWriter`](std::io::BufWriter).
     pub fn new(out: W) -> Self {
-        let attributes = Attributes { mode: 0o644, owner: (0, 0), mtime: 0 };
-        TarWriter { out, attributes, len: 0, broken: false }
+        TarWriter { out, attributes: Attributes::default(), len: 0, broken: false }
     }
 
     /// The permissions of the members that follow.
@@ -117,12 +122,11 @@ pub(super) const END: usize = 2 * BLOCK;
 
 /// How many bytes a member takes in an archive.
 pub(super) fn len_of(name: &str, size: u64) -> Result<u64> {
-    let attributes = Attributes { mode: 0, owner: (0, 0), mtime: 0 };
-    Ok(headers(name, size, attributes)?.len() as u64 + size + padding(size))
+    Ok(headers(name, size, Attributes::default())?.len() as u64 + size + padding(size))
 }
 
 /// The header of a member, with what goes before it.
-fn headers(name: &str, size: u64, attributes: Attributes) -> Result<Vec<u8>> {
+pub(super) fn headers(name: &str, size: u64, attributes: Attributes) -> Result<Vec<u8>> {
     let refused =
         |what: &str| Err(Error::new(ErrorKind::Unsupported, format!("a member named {name:?}: {what}")));
     match name {
@@ -174,7 +178,9 @@ fn split(name: &str) -> Option<(&str, &str)> {
     // The first slash behind which it is short enough; a prefix that is empty would be the root.
     let from = name.len().checked_sub(101)?.max(1);
     let slash = from + name.get(from..)?.find('/')?;
-    (slash <= 155).then(|| (&name[..slash], &name[slash + 1..]))
+    let (prefix, last) = (&name[..slash], &name[slash + 1..]);
+    // Behind a slash, libarchive puts no other.
+    (prefix.len() <= 155 && !prefix.ends_with('/')).then_some((prefix, last))
 }
 
 /// The largest number in eleven octal digits.
