@@ -138,6 +138,11 @@ pub(super) fn check_sum(block: &[u8; BLOCK], at: u64) -> Result<(), Fault> {
     }
 }
 
+/// Whether data begins with a header that is right.
+pub(super) fn begins_archive(data: &[u8]) -> bool {
+    data.first_chunk::<BLOCK>().is_some_and(|block| block[0] != 0 && check_sum(block, 0).is_ok())
+}
+
 fn packed_by(data: &[u8]) -> Option<&'static str> {
     const MAGIC: [(&[u8], &str); 6] = [
         (b"\x1f\x8b", "gzip"),

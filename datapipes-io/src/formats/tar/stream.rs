@@ -5,10 +5,11 @@ use datapipes::{Children, Context, Emitter, Error, ErrorKind, Facts, Items, Orig
 use futures::stream::Fuse;
 use futures::{FutureExt, StreamExt};
 
-use super::untar::{Members, Tar};
+use super::header::BLOCK;
+use super::untar::{Members, Tar, codec_of};
 use super::walk::{Step, Walker};
 use crate::file::readable;
-use crate::formats::{Codec, Entry};
+use crate::formats::Entry;
 use crate::stores::local::open_file;
 use crate::stores::{Body, Get, Object};
 use crate::{File, FileRef};
@@ -21,7 +22,7 @@ use crate::{File, FileRef};
 ///   members that are kept, each with its piece.
 /// - A member larger than [`max_member`](StreamUntar::max_member) is refused before it is gathered. A size that is more
 ///   than is left of an object of known length is an error at once.
-/// - An archive that begins as a [`Codec`] does is read whole, compressed as it is, before its first member; then it is
+/// - An archive that begins as a [`Codec`](crate::formats::Codec) does is read whole, compressed as it is, before its first member; then it is
 ///   inflated as [`Untar`](crate::Untar) does.
 /// - What is read and what is an error is as in [`Untar`](crate::Untar), and so are names and origins. An error of the
 ///   store comes behind the members that arrived before it. An object of another size than was listed is `Changed`.
@@ -112,7 +113,7 @@ impl StreamUntar {
         let Some(first) = arriving.first().await? else {
             return Err(Error::new(ErrorKind::Truncated, "an empty file where an archive is due"));
         };
-        if Codec::of_magic(&first).is_some() {
+        if codec_of(&first).is_some() {
             let packed = arriving.all(first).await?;
             return unpack(self.tar.members(packed, cx), out, cx).await;
         }
@@ -171,9 +172,6 @@ async fn unpack(mut members: Members, out: &mut Out<'_>, cx: &Context) -> Result
 const LARGE: usize = 256 << 10;
 /// Small pieces are gathered up to so many bytes.
 const GATHERED: usize = 1 << 20;
-/// So many bytes tell how an archive is compressed.
-const MAGIC: usize = 16;
-
 /// The body of an object.
 struct Arriving {
     body: Fuse<Body>,
@@ -208,7 +206,7 @@ impl Arriving {
     /// The beginning, long enough to tell what it is; `None` if there is nothing.
     async fn first(&mut self) -> Result<Option<Bytes>> {
         let Some(mut first) = self.piece().await? else { return Ok(None) };
-        while first.len() < MAGIC
+        while first.len() < BLOCK
             && let Some(piece) = self.piece().await?
         {
             first = [first, piece].concat().into();

@@ -5,6 +5,7 @@ use std::io::Read;
 use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Facts, Items, Pipe, Result};
 
+use super::header::begins_archive;
 use super::walk::{Step, Walker};
 use crate::File;
 use crate::formats::compression::{reader, unpack};
@@ -74,12 +75,13 @@ impl Tar {
     }
 
     /// As [`Untar::max_expansion`].
-    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Tar { expansion: Expansion { bytes, ratio } }
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
+        self
     }
 
     pub(super) fn members(&self, data: Bytes, cx: &Context) -> Members {
-        match Codec::of_magic(&data) {
+        match codec_of(&data) {
             None => Members { walker: Walker::whole(data), packed: None, failed: None },
             Some(codec) => Members {
                 walker: Walker::new(None),
@@ -99,6 +101,11 @@ impl Format for Tar {
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
     }
+}
+
+/// How an archive is compressed, by its beginning of at least a block. The name of a first member may look like it is.
+pub(super) fn codec_of(data: &[u8]) -> Option<Codec> {
+    Codec::of_magic(data).filter(|_| !begins_archive(data))
 }
 
 /// So much is inflated at once.

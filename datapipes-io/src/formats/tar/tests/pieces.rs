@@ -116,6 +116,19 @@ fn row_96_what_is_wrong_behind_the_end_of_a_packed_archive_is_an_error() {
 }
 
 #[test]
+fn row_106_a_first_name_that_looks_compressed_is_a_name() {
+    for name in ["BZh9.txt", "PK\u{3}\u{4}"] {
+        let found = shown(&untar(tar_of(&[(name, b"one")])));
+        assert_eq!(found[0].as_ref().unwrap().1, File::new(name, "one"));
+    }
+    // The same with the first bytes of gzip, in a name that is not UTF-8.
+    let mut archive = tar_of(&[("12.txt", b"one")]);
+    archive[..2].copy_from_slice(b"\x1f\x8b");
+    super::sign(&mut archive[..512]);
+    assert_eq!(&*shown(&untar(archive))[0].as_ref().unwrap().1.name, "\x1f\\x8b.txt");
+}
+
+#[test]
 fn row_98_many_empty_members_and_lying_sizes_take_no_memory() {
     let empty = [super::member(b'0', "a", b"").repeat(100_000), vec![0; 1024]].concat();
     assert_eq!(walk(&empty, &[1 << 20], None).len(), 100_000);
