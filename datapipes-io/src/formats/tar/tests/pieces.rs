@@ -4,8 +4,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::super::walk::{Step, Walker};
-use super::{gunzip, gzip, mixed, real, shown, tar_of, untar};
+use super::{Untar, apply, gunzip, gzip, mixed, real, shown, tar_of, untar};
 use crate::File;
+use crate::formats::Codec;
 
 /// What a walker gives of an archive in pieces of these sizes, which come again and again.
 fn walk(archive: &[u8], sizes: &[usize], len: Option<u64>) -> Vec<Result<(File, u64, u64), String>> {
@@ -113,6 +114,34 @@ fn row_96_what_is_wrong_behind_the_end_of_a_packed_archive_is_an_error() {
     check([&packed[..], &packed[..20]].concat(), "half a member");
     let twice = [gzip(&gunzip(&packed)[..700]), gzip(&gunzip(&packed)[700..])].concat();
     assert_eq!(shown(&untar(twice)), shown(&untar(packed)));
+}
+
+/// By every codec that is recognised.
+#[test]
+fn row_96_to_98_packed_archives_of_several_pieces_are_read_to_their_ends() {
+    let archive = tar_of(&[("a", &[1; 3_000_000]), ("b", b"x"), ("c", &[2; 200_000])]);
+    let mut packed = vec![gzip(&archive)];
+    #[cfg(feature = "zstd")]
+    packed.push(zstd::encode_all(&archive[..], 3).unwrap());
+    #[cfg(feature = "bzip2")]
+    {
+        let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, &archive).unwrap();
+        packed.push(encoder.finish().unwrap());
+    }
+    assert_eq!(Codec::of_magic(&packed[0]), Some(Codec::Gzip));
+    for packed in packed.iter().filter(|packed| Codec::of_magic(packed).is_some()) {
+        let pipe = Untar::new().max_expansion(1 << 30, 1 << 20);
+        let read = |packed: &[u8]| shown(&apply(&pipe, vec![File::new("x", packed.to_vec())]));
+        let whole = read(packed);
+        assert_eq!(whole, shown(&untar(archive.clone())));
+        let mut cut = read(&packed[..packed.len() - 3]);
+        assert!(cut.pop().unwrap().unwrap_err().starts_with("in0: truncated: "));
+        assert!(whole.starts_with(&cut));
+        let limit = Untar::new().max_expansion(2 << 20, 1 << 20);
+        let bomb = shown(&apply(&limit, vec![File::new("x", packed.clone())]));
+        assert!(bomb.last().unwrap().as_ref().unwrap_err().starts_with("in0: limit reached: "), "{bomb:?}");
+    }
 }
 
 #[test]
