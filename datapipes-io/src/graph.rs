@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
 use datapipes::{Graph, Result};
 
+use crate::formats::StreamUntar;
 use crate::stores::local::is_inside;
 use crate::stores::{ListStore, Store};
 use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
@@ -164,6 +165,30 @@ pub trait FileRefGraph: Sized {
     /// ```
     #[cfg(feature = "mmap")]
     fn map_files(self) -> Graph<File>;
+    /// Opens each tar archive while it arrives, and yields its regular files in order.
+    ///
+    /// As `load_files().untar()`, but no archive is ever whole in memory, and its first member comes before the rest is
+    /// read. Members are slices of the pieces that arrive, or copied together where they cross from one to the next. A
+    /// compressed archive is read whole first. See [`StreamUntar`] for the rules.
+    ///
+    /// # Errors
+    /// Those of [`load_files`](FileRefGraph::load_files) and [`untar`](FileGraph::untar), in the place of the archive,
+    /// behind the members that arrived before; the next archive follows.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::formats::TarWriter;
+    /// use datapipes_io::prelude::*;
+    /// use datapipes_io::stores::Memory;
+    ///
+    /// let mut archive = TarWriter::new(Vec::new());
+    /// archive.append("a.txt", b"hello")?;
+    /// let store = Memory::from_iter([("x.tar", archive.finish()?)]);
+    /// let files = store.files(["x.tar"]).stream_untar().collect()?;
+    /// assert_eq!((&*files[0].name, &files[0].data[..]), ("a.txt", &b"hello"[..]));
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn stream_untar(self) -> Graph<File>;
 }
 
 impl FileRefGraph for Graph<FileRef> {
@@ -173,15 +198,17 @@ impl FileRefGraph for Graph<FileRef> {
     #[cfg(feature = "mmap")]
     fn map_files(self) -> Graph<File> {
         self.pipe(crate::MapFiles)
+    fn stream_untar(self) -> Graph<File> {
+        self.pipe(StreamUntar::new())
     }
 }
 
 /// What can follow files with their content.
 pub trait FileGraph: Sized {
-    /// Opens each tar archive, also a gzipped one, and yields its regular files in order.
+    /// Opens each tar archive, also a compressed one, and yields its regular files in order.
     ///
-    /// Members are slices of the archive: nothing is copied, and a member keeps its archive in memory. They stream
-    /// out one by one. Where a format allows no quiet end there is none; see [`Untar`] for the rules.
+    /// Members are slices of the archive: nothing is copied, and a member keeps its archive in memory. Those of a compressed
+    /// archive are slices of the pieces in which it is inflated. They stream out one by one. Where a format allows no quiet end there is none; see [`Untar`] for the rules.
     ///
     /// # Errors
     /// An archive that is damaged or cut yields the members before the damage, then one error, and the next archive

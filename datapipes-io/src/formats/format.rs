@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datapipes::{Context, Error, Facts, Item, Items, Pipe, Result};
+use datapipes::{Children, Context, Error, Facts, Item, Items, Origin, Pipe, Result};
 
 use crate::File;
 
@@ -106,6 +106,19 @@ impl<T> Entry<T> {
             Err(error) => Entry::Bad(None, error),
         }
     }
+
+    /// With its place: entry `index` of a file.
+    pub(super) fn placed(self, file: &Origin, children: &Children, index: u64) -> Result<Item<T>> {
+        let place = |name: Option<Arc<str>>| match name {
+            Some(name) => children.at(index).named(name),
+            None => children.at(index),
+        };
+        match self {
+            Entry::Item(name, value) => Ok(Item::new(value, place(name))),
+            Entry::Bad(name, error) => Err(error.of(&place(name))),
+            Entry::Broken(error) => Err(error.of(file)),
+        }
+    }
 }
 
 /// Reads files by a [`Format`]; see [`FileGraph::read_as`](crate::FileGraph::read_as).
@@ -150,22 +163,11 @@ impl<F: Format> Pipe<File> for ReadAs<F> {
                     if cx.is_cancelled() {
                         return;
                     }
-                    let place = |name: Option<Arc<str>>| {
-                        let child = children.at(index as u64);
-                        match name {
-                            Some(name) => child.named(name),
-                            None => child,
-                        }
-                    };
-                    let item = match entry {
-                        Entry::Item(name, value) => Ok(Item::new(value, place(name))),
-                        Entry::Bad(name, error) => Err(error.of(&place(name))),
-                        Entry::Broken(error) => {
-                            out.emit(Err(error.of(&origin))).await;
-                            break;
-                        }
-                    };
-                    out.emit(item).await;
+                    let is_last = matches!(entry, Entry::Broken(_));
+                    out.emit(entry.placed(&origin, &children, index as u64)).await;
+                    if is_last {
+                        break;
+                    }
                 }
             }
         })

@@ -29,7 +29,6 @@ mod samples;
 mod tar;
 #[cfg(feature = "tfrecord")]
 mod tfrecord;
-mod untar;
 #[cfg(feature = "zip")]
 mod zip;
 
@@ -62,6 +61,9 @@ pub use samples::{Sample, Samples};
 pub use tfrecord::{
     Example, Feature, IndexedTfRecords, SequenceExample, TfExamples, TfRecordIndex, TfRecordWriter, TfRecords,
 };
-pub use untar::Untar;
 #[cfg(feature = "zip")]
 pub use zip::Unzip;
+pub use tar::{
+    IndexedSamples, IndexedTar, SampleWriter, Shard, ShardWriter, StreamUntar, Tar, TarIndex, TarMember,
+    TarWriter, Untar,
+};

@@ -102,6 +102,12 @@ impl Sample {
         self.text(field)?.trim().parse().map_err(|error: T::Err| self.wrong(field, error))
     }
 
+    /// How many bytes it holds.
+    pub(super) fn weight(&self) -> usize {
+        let fields = self.fields.iter().map(|(_, data)| data.len() + size_of::<(Arc<str>, Bytes)>());
+        size_of::<Sample>() + self.key.len() + fields.sum::<usize>()
+    }
+
     fn wrong(&self, field: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
         Error::new(ErrorKind::Corrupt, format!("field {field:?} of sample {:?}", self.key))
             .with_source(source)
@@ -167,6 +173,22 @@ impl Samples {
     pub fn keep_case(self) -> Self {
         Samples { keep_case: true, ..self }
     }
+
+    /// The key and the field of a file, or `None` if it is left out.
+    pub(super) fn place<'a>(&self, name: &'a str) -> Option<(&'a str, Cow<'a, str>)> {
+        let (key, suffix) = if is_meta(name) { None } else { split(name) }?;
+        Some((key, if self.keep_case { Cow::Borrowed(suffix) } else { lower(suffix) }))
+    }
+
+    /// Whether a field is kept.
+    pub(super) fn wants(&self, field: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.iter().any(|name| *name == *field))
+    }
+
+    /// Whether WebDataset has something else under this name.
+    pub(super) fn is_reserved(field: &str) -> bool {
+        matches!(field, "__key__" | "__url__")
+    }
 }
 
 impl Pipe<File> for Samples {
@@ -200,8 +222,7 @@ impl Pipe<File> for Samples {
         Facts::default().with_buffered(1).with_settings(settings.join(", "))
     }
     fn weigh(&self, sample: &Sample) -> Option<usize> {
-        let fields = sample.fields.iter().map(|(_, data)| data.len() + size_of::<(Arc<str>, Bytes)>());
-        Some(size_of::<Sample>() + sample.key.len() + fields.sum::<usize>())
+        Some(sample.weight())
     }
 }
 
@@ -235,13 +256,11 @@ impl Grouper {
     fn add(&mut self, item: Item<File>, ready: &mut Ready) {
         let (File { name, data }, origin) = item.into_parts();
         self.enter(origin.parent(), ready);
-        let split = if is_meta(&name) { None } else { split(&name) };
-        let Some((key, suffix)) = split else { return self.cx.count_dropped(1) };
-        let suffix = if self.settings.keep_case { Cow::Borrowed(suffix) } else { lower(suffix) };
+        let Some((key, suffix)) = self.settings.place(&name) else { return self.cx.count_dropped(1) };
         let suffix = self.remember(&suffix);
-        let wanted = self.settings.only.as_ref().is_none_or(|only| only.iter().any(|name| **name == *suffix));
+        let wanted = self.settings.wants(&suffix);
         let fields = &mut self.open(key, &origin, ready).sample.fields;
-        if matches!(&*suffix, "__key__" | "__url__") || fields.iter().any(|(name, _)| *name == suffix) {
+        if Samples::is_reserved(&suffix) || fields.iter().any(|(name, _)| *name == suffix) {
             let there = match &fields[..] {
                 [] => "no field yet".to_owned(),
                 fields => format!("{} already", names(fields)),

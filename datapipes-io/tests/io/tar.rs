@@ -276,8 +276,8 @@ fn row_105_an_empty_file_is_no_archive_but_an_empty_archive_is_one() {
 #[test]
 fn row_106_other_content_is_named() {
     let (_, errors) = untar([&b"\x28\xb5\x2f\xfd"[..], &[9; 600]].concat());
-    assert_eq!(kinds(&errors), [ErrorKind::Unsupported]);
-    assert!(errors[0].to_string().contains("zstd"), "{}", errors[0]);
+    // Whatever the features: it is not inflated, or no such data.
+    assert!(errors.len() == 1 && errors[0].to_string().contains("zstd"), "{errors:?}");
     assert_eq!(kinds(&untar(vec![b'?'; 600]).1), [ErrorKind::Corrupt]);
 }
 

@@ -12,7 +12,7 @@ pub use load::LoadFiles;
 #[cfg(feature = "mmap")]
 pub use map::MapFiles;
 pub use store::Local;
-pub(crate) use store::is_inside;
+pub(crate) use store::{is_inside, open_file};
 
 use std::io;
 use std::path::Path;

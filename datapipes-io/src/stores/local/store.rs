@@ -204,6 +204,40 @@ fn open(path: &Path, get: Get) -> io::Result<Result<Opened, Wrong>> {
     Ok(reader.next()?.map(|first| Opened { known, range, first, reader }))
 }
 
+/// Opens a file of this machine, called by `url` in messages.
+pub(crate) async fn open_file(path: PathBuf, key: &str, url: String, get: Get) -> Result<Object> {
+    let Opened { known, range, first, reader } = match blocking(move || open(&path, get)).await? {
+        Ok(Ok(opened)) => opened,
+        Ok(Err((kind, what))) => return Err(Error::new(kind, format!("{url}: {what}"))),
+        Err(error) => return Err(named(&url, error)),
+    };
+    let meta = meta(key, &known);
+    if reader.left.is_empty() {
+        return Ok(Object { meta, range, body: Body::once(first), url });
+    }
+    let named_by = url.clone();
+    let rest = futures::stream::try_unfold(reader, move |mut reader| {
+        let url = named_by.clone();
+        async move {
+            if reader.left.is_empty() {
+                return Ok(None);
+            }
+            let (reader, piece) = blocking(move || {
+                let piece = reader.next();
+                (reader, piece)
+            })
+            .await?;
+            match piece {
+                Ok(Ok(piece)) => Ok(Some((piece, reader))),
+                Ok(Err((kind, what))) => Err(Error::new(kind, format!("{url}: {what}"))),
+                Err(error) => Err(named(&url, error)),
+            }
+        }
+    });
+    let body = futures::stream::iter([Ok(first)]).chain(rest);
+    Ok(Object { meta, range, body: Body::stream(body), url })
+}
+
 #[async_trait]
 impl Store for Local {
     fn url(&self) -> &str {
@@ -215,33 +249,8 @@ impl Store for Local {
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        let Opened { known, range, first, reader } = self.with(key, move |path| open(path, get)).await?;
-        let url = self.url_of(key);
-        let meta = meta(key, &known);
-        if reader.left.is_empty() {
-            return Ok(Object { meta, range, body: Body::once(first), url });
-        }
-        let named_by = url.clone();
-        let rest = futures::stream::try_unfold(reader, move |mut reader| {
-            let url = named_by.clone();
-            async move {
-                if reader.left.is_empty() {
-                    return Ok(None);
-                }
-                let (reader, piece) = blocking(move || {
-                    let piece = reader.next();
-                    (reader, piece)
-                })
-                .await?;
-                match piece {
-                    Ok(Ok(piece)) => Ok(Some((piece, reader))),
-                    Ok(Err((kind, what))) => Err(Error::new(kind, format!("{url}: {what}"))),
-                    Err(error) => Err(named(&url, error)),
-                }
-            }
-        });
-        let body = futures::stream::iter([Ok(first)]).chain(rest);
-        Ok(Object { meta, range, body: Body::stream(body), url })
+        let (path, url) = (self.path(key)?, self.url_of(key));
+        open_file(path, key, url, get).await
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {

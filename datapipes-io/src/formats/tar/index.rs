@@ -1,0 +1,247 @@
+//! What is where in a tar archive.
+
+use std::fmt::Write;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use super::header::{BLOCK, MAX_EXTENSION, MAX_EXTENSIONS, padding};
+use super::walk::{Place, Step, Walker};
+use crate::stores::{Get, Meta, Store};
+
+/// What is where in a tar archive: names, places and sizes of its regular files, in their order, so that any of them is
+/// read by one request; see [`IndexedTar`](super::IndexedTar).
+///
+/// The archive is walked by the same code as for [`Untar`](super::Untar), and what is an error there is one here. Some
+/// archives that can be streamed have no index, and say so (`Unsupported`): compressed ones, those with a sparse member,
+/// and those where a global header gives names or sizes to the members behind it. Duplicate names are kept. In memory it
+/// takes the names and 40 bytes a member.
+///
+/// As text it is JSON, a line for each member:
+///
+/// ```text
+/// {"tar_index": 1, "size": 4096, "members": [
+/// ["a.txt", 0, 512, 5],
+/// ["b.txt", 1024, 1536, 700]
+/// ]}
+/// ```
+/// `size` is the archive's, in bytes. Of a member: the name as [`File::name`](crate::File::name) has it; where its first
+/// header begins (a long name has several); where its data begins; how many bytes it has.
+///
+/// # Examples
+/// ```
+/// use datapipes_io::formats::{TarIndex, TarWriter};
+/// let mut archive = TarWriter::new(Vec::new());
+/// archive.append("a.txt", b"hello")?;
+/// let index = TarIndex::of(&archive.finish()?.into())?;
+/// let member = index.get(0).unwrap();
+/// assert_eq!((member.name, member.data), ("a.txt", 512..517));
+/// assert_eq!(TarIndex::from_json(index.to_json())?, index);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TarIndex {
+    size: u64,
+    members: Vec<(Arc<str>, Place)>,
+}
+
+/// A member of an archive, as its index has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TarMember<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Where its headers and its data are.
+    pub all: Range<u64>,
+    /// Where its data is.
+    pub data: Range<u64>,
+}
+
+/// Headers are read in pieces of so many bytes: a few small members, and little of a large one.
+const STEP: u64 = 16 << 10;
+/// What text of this form says of itself.
+const VERSION: u64 = 1;
+
+impl TarIndex {
+    /// Of an archive in memory.
+    ///
+    /// # Errors
+    /// Those of reading it; `Unsupported` where it can have no index.
+    pub fn of(archive: &Bytes) -> Result<TarIndex> {
+        let mut scan = Scan::new(archive.len() as u64);
+        scan.walker.push(archive.clone());
+        scan.walker.end();
+        match scan.walk()? {
+            None => Ok(scan.index),
+            Some(_) => Err(Error::new(ErrorKind::Truncated, "an archive that asks for more than there is")),
+        }
+    }
+
+    /// Of an object of a store. Only headers are read, in ranges of 16 KiB, one after the other, since each tells where
+    /// the next one is; so it takes about a round trip for each member that is larger.
+    ///
+    /// # Errors
+    /// Those of reading it, with its URL; `Unsupported` where it can have no index, or the store does not know its size;
+    /// `Changed` if it changes meanwhile and the store has versions.
+    pub async fn scan(store: &(impl Store + ?Sized), key: &str) -> Result<TarIndex> {
+        let url = store.url_of(key);
+        let Meta { size, version, .. } = store.head(key).await?;
+        let Some(size) = size else {
+            let what = format!("{url}: an index needs to know how many bytes it has");
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        };
+        let mut scan = Scan::new(size);
+        while let Some(at) = scan.walk().map_err(|error| error.within(&url))? {
+            if at >= size {
+                scan.walker.end();
+                continue;
+            }
+            let range = at..size.min(at + STEP);
+            let get = Get::range(range.clone()).of_version(version.clone());
+            let piece = store.get(key, get).await?.bytes().await?;
+            if piece.len() as u64 != range.end - range.start {
+                let what = format!("{url}: {} of {} bytes at {at}", piece.len(), range.end - range.start);
+                return Err(Error::new(ErrorKind::Changed, what));
+            }
+            scan.walker.push(piece);
+        }
+        Ok(scan.index)
+    }
+
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// How many bytes the archive has.
+    pub fn archive_size(&self) -> u64 {
+        self.size
+    }
+
+    /// A member by its number.
+    pub fn get(&self, index: usize) -> Option<TarMember<'_>> {
+        let (name, Place { start, offset, size }) = self.members.get(index)?;
+        Some(TarMember { name, all: *start..offset + size, data: *offset..offset + size })
+    }
+
+    /// The members, in the order of the archive.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = TarMember<'_>> {
+        (0..self.len()).map(|index| self.get(index).expect("a number below the length"))
+    }
+
+    /// The name of a member, shared.
+    pub(super) fn name(&self, index: usize) -> &Arc<str> {
+        &self.members[index].0
+    }
+
+    /// As text, in the form described [above](TarIndex): to be kept beside the archive.
+    pub fn to_json(&self) -> String {
+        let mut text = format!("{{\"tar_index\": {VERSION}, \"size\": {}, \"members\": [", self.size);
+        for (n, (name, Place { start, offset, size })) in self.members.iter().enumerate() {
+            let (comma, name) = (if n > 0 { "," } else { "" }, serde_json::Value::from(&**name));
+            write!(text, "{comma}\n[{name}, {start}, {offset}, {size}]").expect("a string takes all");
+        }
+        text + "\n]}\n"
+    }
+
+    /// From text.
+    ///
+    /// # Errors
+    /// `Corrupt` for what is no such text, and for places that are not those of members one behind the other in an archive
+    /// of that size; `Unsupported` for another version. Whether they are those of a certain archive is seen when its
+    /// members are read.
+    pub fn from_json(text: impl AsRef<[u8]>) -> Result<TarIndex> {
+        let text: Text = serde_json::from_slice(text.as_ref()).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, "no index of a tar archive").with_source(error)
+        })?;
+        if text.tar_index != VERSION {
+            let what = format!("an index of version {}; this library reads {VERSION}", text.tar_index);
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let size = text.size;
+        let mut end = 0;
+        let mut members = Vec::with_capacity(text.members.len());
+        for (n, (name, start, offset, len)) in text.members.into_iter().enumerate() {
+            let place = Place { start, offset, size: len };
+            let after = place.after(end, size).ok_or_else(|| {
+                let what = format!(
+                    "member {n} of an index, {name:?}: {len} bytes at {offset}, headers at {start}, behind {end} of {size}"
+                );
+                Error::new(ErrorKind::Corrupt, what)
+            })?;
+            end = after;
+            members.push((name.into(), place));
+        }
+        Ok(TarIndex { size, members })
+    }
+}
+
+/// The form of the text.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    tar_index: u64,
+    size: u64,
+    members: Vec<(String, u64, u64, u64)>,
+}
+
+impl Place {
+    /// Where the next member may begin, if this one may be behind `end` in an archive of `size` bytes.
+    fn after(self, end: u64, size: u64) -> Option<u64> {
+        let block = BLOCK as u64;
+        let headers = self.offset.checked_sub(self.start)?;
+        let data_end = self.offset.checked_add(self.size)?;
+        let is_one = self.start >= end
+            && self.start.is_multiple_of(block)
+            && headers.is_multiple_of(block)
+            && (block..=MAX_HEADERS).contains(&headers)
+            && data_end <= size;
+        is_one.then(|| data_end.saturating_add(padding(self.size)))
+    }
+}
+
+/// The headers of one member, at most: extensions, and its own.
+const MAX_HEADERS: u64 = MAX_EXTENSIONS as u64 * (MAX_EXTENSION + BLOCK as u64) + BLOCK as u64;
+
+/// An index in the making.
+struct Scan {
+    walker: Walker,
+    index: TarIndex,
+}
+
+impl Scan {
+    fn new(size: u64) -> Self {
+        let walker = Walker::new(Some(size)).headers_only();
+        Scan { walker, index: TarIndex { size, members: Vec::new() } }
+    }
+
+    /// Goes on until more is wanted, and says from where on; `None` at the end.
+    fn walk(&mut self) -> Result<Option<u64>> {
+        let unfit = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
+        loop {
+            match self.walker.next() {
+                Step::File(file, place) => {
+                    if self.walker.is_global() {
+                        return unfit(format!(
+                            "a global header gives {:?} its name or size, so that it cannot be read by itself",
+                            file.name
+                        ));
+                    }
+                    self.index.members.push((file.name, place));
+                }
+                Step::Refused(name, error) => return Err(error.within(format!("member {name:?}"))),
+                Step::Broken(error) => return Err(error),
+                Step::More => return Ok(Some(self.walker.jump())),
+                Step::End => return Ok(None),
+            }
+        }
+    }
+}

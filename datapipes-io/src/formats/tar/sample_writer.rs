@@ -1,0 +1,131 @@
+//! Writes samples into tar archives.
+
+use std::collections::HashSet;
+use std::io::Write;
+
+use datapipes::{Error, ErrorKind, Result};
+
+use super::writer::{TarWriter, len_of};
+use crate::formats::{Sample, Samples};
+
+/// Writes samples into a tar archive, as WebDataset's shards are: each field a member `KEY.FIELD`, in the order of the
+/// fields, one sample behind the other.
+///
+/// What is written is read back the same, by [`Samples`] with all fields and by WebDataset; a sample that would not be is
+/// refused, and nothing of it written. Holds the keys.
+///
+/// # Examples
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_io::formats::SampleWriter;
+/// use datapipes_io::{File, Sample, prelude::*};
+///
+/// let sample = Sample::new("train/17").with("jpg", vec![0xff, 0xd8]).with("cls", "3");
+/// let mut shard = SampleWriter::new(Vec::new());
+/// shard.write(&sample)?;
+/// let shard = File::new("0.tar", shard.finish()?);
+/// assert_eq!(Graph::from_vec(vec![shard]).untar().samples().collect()?, [sample]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "an archive without its end is cut"]
+pub struct SampleWriter<W> {
+    archive: TarWriter<W>,
+    keys: HashSet<String>,
+}
+
+impl<W: Write> SampleWriter<W> {
+    /// A shard that is written to `out`, in small and large pieces: best a [`BufWriter`](std::io::BufWriter).
+    pub fn new(out: W) -> Self {
+        SampleWriter::over(TarWriter::new(out))
+    }
+
+    /// Into an archive with settings of its own, or with members in it.
+    pub fn over(archive: TarWriter<W>) -> Self {
+        SampleWriter { archive, keys: HashSet::new() }
+    }
+
+    /// Adds a sample.
+    ///
+    /// # Errors
+    /// `Unsupported` for one that would not be read back the same: without fields; with a dot in the last part of its key,
+    /// or nothing there; with a field that is empty, has a slash or letters that are not in lower case, or is called
+    /// `__key__` or `__url__`; with a name that readers leave out; with a `__bad__` that is not empty; with a key that was
+    /// there. Then nothing was written. An error of the output is final.
+    pub fn write(&mut self, sample: &Sample) -> Result<()> {
+        check(sample)?;
+        if self.keys.contains(sample.key()) {
+            return Err(refused(sample, "its key was there before"));
+        }
+        // A name that the archive refuses is found before the first field is written.
+        encoded_len(sample)?;
+        for (field, data) in sample.fields() {
+            self.archive.append(&name(sample, field), data)?;
+        }
+        self.keys.insert(sample.key().to_owned());
+        Ok(())
+    }
+
+    /// How many samples were written.
+    pub fn count(&self) -> u64 {
+        self.keys.len() as u64
+    }
+
+    /// How many bytes were written.
+    pub fn len(&self) -> u64 {
+        self.archive.len()
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.archive.is_empty()
+    }
+
+    /// Writes the end, and gives the output back, flushed.
+    ///
+    /// # Errors
+    /// Those of the output, also if it had one before.
+    pub fn finish(self) -> Result<W> {
+        self.archive.finish()
+    }
+}
+
+fn name(sample: &Sample, field: &str) -> String {
+    format!("{}.{field}", sample.key())
+}
+
+/// How many bytes a sample takes in an archive.
+pub(super) fn encoded_len(sample: &Sample) -> Result<u64> {
+    sample.fields().map(|(field, data)| len_of(&name(sample, field), data.len() as u64)).sum()
+}
+
+/// Whether a sample is read back as it is.
+pub(super) fn check(sample: &Sample) -> Result<()> {
+    if sample.fields().len() == 0 {
+        return Err(refused(sample, "it has no fields"));
+    }
+    let readers = Samples::new();
+    for (field, data) in sample.fields() {
+        let name = name(sample, field);
+        match readers.place(&name) {
+            _ if field.is_empty() => return Err(refused(sample, "a field without a name")),
+            Some((key, suffix)) if key == sample.key() && suffix == field => {}
+            Some((key, suffix)) => {
+                let what = format!("{name:?} is read as field {suffix:?} of sample {key:?}");
+                return Err(refused(sample, &what));
+            }
+            None => return Err(refused(sample, &format!("{name:?} is left out by readers"))),
+        }
+        if Samples::is_reserved(field) {
+            return Err(refused(sample, &format!("a field named {field:?}, which readers make")));
+        }
+        if field == "__bad__" && !data.is_empty() {
+            return Err(refused(sample, "readers leave out what has a \"__bad__\""));
+        }
+    }
+    Ok(())
+}
+
+fn refused(sample: &Sample, what: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("sample {:?} cannot be written: {what}", sample.key()))
+}

@@ -1,0 +1,280 @@
+//! Opens tar archives while they arrive.
+
+use bytes::Bytes;
+use datapipes::{Children, Context, Emitter, Error, ErrorKind, Facts, Items, Origin, Pipe, Result, Work};
+use futures::stream::Fuse;
+use futures::{FutureExt, StreamExt};
+
+use super::header::BLOCK;
+use super::untar::{Members, Tar, codec_of};
+use super::walk::{Step, Walker};
+use crate::file::readable;
+use crate::formats::Entry;
+use crate::stores::local::open_file;
+use crate::stores::{Body, Get, Object};
+use crate::{File, FileRef};
+
+/// Opens tar archives while they arrive; see [`FileRefGraph::stream_untar`](crate::FileRefGraph::stream_untar).
+///
+/// - An archive is read in the pieces in which its store gives it, 4 MiB of a file of this machine. Those under 256 KiB
+///   are copied into pieces of up to 1 MiB of what is there already: none is waited for. A member is a slice of its
+///   piece, or, where it crosses to the next, copied together once. So of an archive there is a piece in memory, and the
+///   members that are kept, each with its piece.
+/// - A member larger than [`max_member`](StreamUntar::max_member) is refused before it is gathered. A size that is more
+///   than is left of an object of known length is an error at once.
+/// - An archive that begins as a [`Codec`](crate::formats::Codec) does is read whole, compressed as it is, before its first member; then it is
+///   inflated as [`Untar`](crate::Untar) does.
+/// - What is read and what is an error is as in [`Untar`](crate::Untar), and so are names and origins. An error of the
+///   store comes behind the members that arrived before it. An object of another size than was listed is `Changed`.
+/// - A body that fails half way is not begun again here: a store that [resumes](crate::stores::resilient) does that.
+#[derive(Clone, Debug)]
+pub struct StreamUntar {
+    tar: Tar,
+    max_member: u64,
+}
+
+impl Default for StreamUntar {
+    fn default() -> Self {
+        StreamUntar { tar: Tar::new(), max_member: 8 << 30 }
+    }
+}
+
+impl StreamUntar {
+    /// With the default limits of [`max_member`](StreamUntar::max_member) and
+    /// [`max_expansion`](StreamUntar::max_expansion).
+    pub fn new() -> Self {
+        StreamUntar::default()
+    }
+
+    /// Refuses members of more than `bytes`; by default 8 GiB.
+    pub fn max_member(self, bytes: u64) -> Self {
+        StreamUntar { max_member: bytes, ..self }
+    }
+
+    /// As [`Untar::max_expansion`](crate::Untar::max_expansion).
+    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
+        StreamUntar { tar: self.tar.max_expansion(bytes, ratio), ..self }
+    }
+}
+
+impl Pipe<FileRef> for StreamUntar {
+    type Out = File;
+
+    fn apply(&self, mut input: Items<FileRef>, cx: &Context) -> Items<File> {
+        let (settings, cx) = (self.clone(), cx.clone());
+        Items::generate(async move |out| {
+            while let Some(archive) = out.next_from(&mut input).await {
+                let (file, origin) = archive.into_parts();
+                let mut out = Out { children: origin.children(), index: 0, origin, out: &out };
+                if let Err(error) = settings.read(&file, &mut out, &cx).await {
+                    out.give(Entry::Broken(error)).await;
+                }
+            }
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_children()
+    }
+    fn weigh(&self, file: &File) -> Option<usize> {
+        Some(file.weight())
+    }
+}
+
+/// Where the members of one archive go.
+struct Out<'a> {
+    origin: Origin,
+    children: Children,
+    index: u64,
+    out: &'a Emitter<File>,
+}
+
+impl Out<'_> {
+    async fn give(&mut self, entry: Entry<File>) {
+        let item = entry.placed(&self.origin, &self.children, self.index);
+        self.index += 1;
+        self.out.emit(item).await;
+    }
+}
+
+/// Members of a compressed archive that are inflated in one hop to a blocking thread.
+const TOGETHER: usize = 256;
+/// And their bytes.
+const STEP: usize = 1 << 20;
+
+impl StreamUntar {
+    async fn read(&self, file: &FileRef, out: &mut Out<'_>, cx: &Context) -> Result<()> {
+        let mut arriving = Arriving::open(file).await?;
+        let Some(first) = arriving.first().await? else {
+            return Err(Error::new(ErrorKind::Truncated, "an empty file where an archive is due"));
+        };
+        if codec_of(&first).is_some() {
+            let packed = arriving.all(first).await?;
+            return unpack(self.tar.members(packed, cx), out, cx).await;
+        }
+        let mut walker = Walker::new(arriving.len).max_member(self.max_member);
+        walker.push(first);
+        while !cx.is_cancelled() {
+            match walker.next() {
+                Step::File(file, _) => out.give(Entry::Item(Some(file.name.clone()), file)).await,
+                Step::Refused(name, error) => out.give(Entry::Bad(Some(name), error)).await,
+                // What is wrong with the body is why there is something wrong with the archive.
+                Step::Broken(error) => return Err(arriving.failed.take().unwrap_or(error)),
+                Step::End => break,
+                Step::More => match arriving.piece().await? {
+                    Some(piece) => walker.push(piece),
+                    None => walker.end(),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Inflates where it holds up no other I/O.
+async fn unpack(mut members: Members, out: &mut Out<'_>, cx: &Context) -> Result<()> {
+    while !cx.is_cancelled() {
+        let (rest, entries) = cx
+            .blocking(move || {
+                let (mut entries, mut bytes) = (Vec::new(), 0);
+                while bytes < STEP && entries.len() < TOGETHER {
+                    let Some(entry) = members.next() else { break };
+                    bytes += if let Entry::Item(_, file) = &entry { file.data.len() } else { 0 };
+                    let is_last = matches!(entry, Entry::Broken(_));
+                    entries.push(entry);
+                    if is_last {
+                        break;
+                    }
+                }
+                (members, entries)
+            })
+            .await?;
+        members = rest;
+        if entries.is_empty() {
+            break;
+        }
+        for entry in entries {
+            match entry {
+                Entry::Broken(error) => return Err(error),
+                entry => out.give(entry).await,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A smaller piece may be a slice of a network's buffer, which would stay as long as a member of it.
+const LARGE: usize = 256 << 10;
+/// Small pieces are gathered up to so many bytes.
+const GATHERED: usize = 1 << 20;
+/// The body of an object.
+struct Arriving {
+    body: Fuse<Body>,
+    url: String,
+    /// How long it is, where that was announced, and how much of it has come.
+    len: Option<u64>,
+    got: u64,
+    /// What came while pieces were gathered, and is told behind them.
+    failed: Option<Error>,
+}
+
+impl Arriving {
+    async fn open(file: &FileRef) -> Result<Arriving> {
+        let object = match file.store() {
+            Some(store) => store.get(&file.name(), Get::default()).await?,
+            None => {
+                let url = readable(file.path.as_os_str().as_encoded_bytes()).into_owned();
+                open_file(file.path.clone(), &file.name(), url, Get::default()).await?
+            }
+        };
+        let len = object.len();
+        let Object { body, url, .. } = object;
+        match (file.size, len) {
+            (Some(listed), Some(len)) if listed != len => {
+                let what = format!("{url}: listed with {listed} bytes, has {len}");
+                Err(Error::new(ErrorKind::Changed, what))
+            }
+            _ => Ok(Arriving { body: body.fuse(), url, len, got: 0, failed: None }),
+        }
+    }
+
+    /// The beginning, long enough to tell what it is; `None` if there is nothing.
+    async fn first(&mut self) -> Result<Option<Bytes>> {
+        let Some(mut first) = self.piece().await? else { return Ok(None) };
+        while first.len() < BLOCK
+            && let Some(piece) = self.piece().await?
+        {
+            first = [first, piece].concat().into();
+        }
+        Ok(Some(first))
+    }
+
+    /// The next piece, large enough to stay; `None` at the end, if that is where it should be.
+    async fn piece(&mut self) -> Result<Option<Bytes>> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let first = loop {
+            match self.body.next().await.transpose()? {
+                Some(piece) if piece.is_empty() => {}
+                Some(piece) => break piece,
+                None => return self.ended().map(|()| None),
+            }
+        };
+        self.count(&first)?;
+        if first.len() >= LARGE {
+            return Ok(Some(first));
+        }
+        let mut gathered = Vec::from(first);
+        while gathered.len() < GATHERED {
+            let Some(Some(next)) = self.body.next().now_or_never() else { break };
+            match next.and_then(|piece| self.count(&piece).map(|()| piece)) {
+                Ok(piece) => gathered.extend_from_slice(&piece),
+                Err(error) => {
+                    self.failed = Some(error);
+                    break;
+                }
+            }
+        }
+        gathered.shrink_to_fit();
+        Ok(Some(gathered.into()))
+    }
+
+    fn count(&mut self, piece: &Bytes) -> Result<()> {
+        self.got += piece.len() as u64;
+        match self.len {
+            Some(len) if self.got > len => {
+                let what = format!("{}: more than the {len} bytes announced", self.url);
+                Err(Error::new(ErrorKind::Protocol, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ended(&self) -> Result<()> {
+        match self.len {
+            Some(len) if self.got < len => {
+                let what = format!("{}: {} of {len} bytes", self.url, self.got);
+                Err(Error::new(ErrorKind::Truncated, what).passing())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All of it, behind the beginning.
+    async fn all(mut self, first: Bytes) -> Result<Bytes> {
+        let mut data = Vec::from(first);
+        while let Some(piece) = self.piece().await? {
+            data.try_reserve(piece.len()).map_err(|_| {
+                Error::new(ErrorKind::Limit, format!("{}: no memory for {} bytes", self.url, self.got))
+            })?;
+            data.extend_from_slice(&piece);
+        }
+        Ok(data.into())
+    }
+}

@@ -1,0 +1,168 @@
+//! Opens tar archives.
+
+use std::io::Read;
+
+use bytes::Bytes;
+use datapipes::{Context, Error, ErrorKind, Facts, Items, Pipe, Result};
+
+use super::header::begins_archive;
+use super::walk::{Step, Walker};
+use crate::File;
+use crate::formats::compression::{reader, unpack};
+use crate::formats::{Codec, Entries, Entry, Expansion, Format, ReadAs};
+
+/// Opens tar archives; see [`FileGraph::untar`](crate::FileGraph::untar).
+///
+/// - Reads the formats v7, ustar, GNU (long names) and pax. Folders, links and devices are left out. A sparse member
+///   is refused by name, never given condensed.
+/// - An archive that begins as a [`Codec`] does is inflated as it is read, in pieces of 1 MiB: a member is a slice of a
+///   piece, or, where it crosses from one to the next, copied together once. So what is in memory is the compressed
+///   archive, a piece, and the members that are kept, each with its piece.
+/// - A compressed stream is read to its end, behind the end of the archive too. An error there, such as a wrong checksum,
+///   comes behind the members that were inflated before it: whether they were right is known only then.
+/// - A header with a wrong checksum, a cut, a malformed extension, an empty file, or data behind the end marker is
+///   an error that tells the place and the member before. The members before it have been given by then; the next
+///   archive follows.
+/// - The end marker (two blocks of zeros) may be missing or half there, since there are tools that write none. So
+///   a file cut exactly between two members cannot be told from a whole one.
+/// - Names are names: nothing is ever written, so `..` and absolute paths mean nothing here. A member's
+///   [origin](datapipes::Origin) is a child of its archive's, numbered among the members that come out.
+#[derive(Clone, Debug, Default)]
+pub struct Untar {
+    tar: Tar,
+}
+
+impl Untar {
+    /// With the default limits of [`max_expansion`](Untar::max_expansion).
+    pub fn new() -> Self {
+        Untar::default()
+    }
+
+    /// Refuses a compressed archive that inflates to more than `bytes`, or to more than `ratio` times its own size once
+    /// it is past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
+    pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
+        Untar { tar: self.tar.max_expansion(bytes, ratio) }
+    }
+}
+
+impl Pipe<File> for Untar {
+    type Out = File;
+
+    fn apply(&self, input: Items<File>, cx: &Context) -> Items<File> {
+        ReadAs::new(self.tar.clone()).apply(input, cx)
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_children()
+    }
+    fn weigh(&self, file: &File) -> Option<usize> {
+        Some(file.weight())
+    }
+}
+
+/// Tar archives as a [`Format`]; [`Untar`] is the pipe, and says what is read and how.
+#[derive(Clone, Debug, Default)]
+pub struct Tar {
+    expansion: Expansion,
+}
+
+impl Tar {
+    /// With the default limits of [`Untar::max_expansion`].
+    pub fn new() -> Self {
+        Tar::default()
+    }
+
+    /// As [`Untar::max_expansion`].
+    pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
+        (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
+        self
+    }
+
+    pub(super) fn members(&self, data: Bytes, cx: &Context) -> Members {
+        match codec_of(&data) {
+            None => Members { walker: Walker::whole(data), packed: None, failed: None },
+            Some(codec) => Members {
+                walker: Walker::new(None),
+                packed: Some(reader(codec, data, self.expansion, cx)),
+                failed: None,
+            },
+        }
+    }
+}
+
+impl Format for Tar {
+    type Item = File;
+
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<File>> {
+        Ok(Box::new(self.members(file.data, cx)))
+    }
+    fn weigh(&self, file: &File) -> Option<usize> {
+        Some(file.weight())
+    }
+}
+
+/// How an archive is compressed, by its beginning of at least a block. The name of a first member may look like it is.
+pub(super) fn codec_of(data: &[u8]) -> Option<Codec> {
+    Codec::of_magic(data).filter(|_| !begins_archive(data))
+}
+
+/// So much is inflated at once.
+const PIECE: u64 = 1 << 20;
+
+/// The members of an archive.
+pub(super) struct Members {
+    walker: Walker,
+    packed: Option<Box<dyn Read + Send>>,
+    /// What ended the compressed stream, behind what was inflated.
+    failed: Option<Error>,
+}
+
+impl Members {
+    /// Gives the walker what it needs.
+    fn feed(&mut self) -> Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let Some(packed) = &mut self.packed else {
+            self.walker.end();
+            return Ok(());
+        };
+        let mut piece = Vec::new();
+        piece.try_reserve_exact(PIECE as usize).map_err(|_| {
+            let what = format!("no memory for a piece of {PIECE} bytes");
+            Error::new(ErrorKind::Limit, what)
+        })?;
+        if let Err(error) = packed.by_ref().take(PIECE).read_to_end(&mut piece) {
+            self.failed = Some(unpack(error, ErrorKind::Corrupt, "a compressed archive"));
+            self.packed = None;
+        } else if piece.is_empty() {
+            self.packed = None;
+        }
+        // A small archive does not keep a large piece.
+        piece.shrink_to_fit();
+        self.walker.push(piece.into());
+        Ok(())
+    }
+}
+
+impl Iterator for Members {
+    type Item = Entry<File>;
+
+    fn next(&mut self) -> Option<Entry<File>> {
+        loop {
+            return Some(match self.walker.next() {
+                Step::File(file, _) => Entry::Item(Some(file.name.clone()), file),
+                Step::Refused(name, error) => Entry::Bad(Some(name), error),
+                // What is wrong with the stream is why there is something wrong with the archive in it.
+                Step::Broken(error) => Entry::Broken(self.failed.take().unwrap_or(error)),
+                Step::More => match self.feed() {
+                    Ok(()) => continue,
+                    Err(error) => Entry::Broken(error),
+                },
+                Step::End => return None,
+            });
+        }
+    }
+}

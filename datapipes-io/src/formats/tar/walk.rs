@@ -1,0 +1,330 @@
+//! Walks a tar archive member by member, as its bytes arrive.
+//!
+//! Where readers of this format disagree, and so could be made to see different members, this one sees an error:
+//! two names or two extension headers for one member, malformed records, data behind the end. There is one size per
+//! member, for its content and for the way to the next.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind};
+
+use super::feed::Feed;
+use super::header::{
+    BLOCK, Extension, Fault, MAX_EXTENSION, MAX_EXTENSIONS, check_sum, corrupt, number, once, padding,
+};
+use crate::File;
+
+/// The regular files of an archive, in order. Pieces of any size give what the whole gives.
+pub(super) struct Walker {
+    feed: Feed,
+    state: State,
+    /// What global headers set for all that follows.
+    global: Extension,
+    /// What was set for the next member.
+    extension: Extension,
+    next: Next,
+    /// The member before, for errors.
+    last: Option<Arc<str>>,
+    /// Where the fault is, if not where the next bytes are wanted.
+    place: Option<u64>,
+    max_member: u64,
+    headers_only: bool,
+}
+
+/// What comes next.
+pub(super) enum Step {
+    File(File, Place),
+    /// A member that is there and cannot be given as it is.
+    Refused(Arc<str>, Error),
+    /// Nothing more can be read.
+    Broken(Error),
+    /// Another [piece](Walker::push) is wanted, or word that there is [none](Walker::end).
+    More,
+    End,
+}
+
+/// Where a member is in its archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Where its first header begins.
+    pub(super) start: u64,
+    /// Where its data begins.
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// What is wanted next.
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Header,
+    Extension,
+    ExtensionPadding,
+    SparseMap,
+    Data,
+    Padding,
+    /// Nothing but zeros, of which there were so many.
+    Zeros(u64),
+    Done,
+}
+
+/// The member or extension whose header was read.
+#[derive(Default)]
+struct Next {
+    kind: u8,
+    size: u64,
+    start: u64,
+    name: Arc<str>,
+    refused: Option<&'static str>,
+    regular: bool,
+    /// Of an extension.
+    data: Bytes,
+}
+
+impl Walker {
+    /// Of an archive that comes in pieces; how long it is, where that is known.
+    pub(super) fn new(len: Option<u64>) -> Self {
+        Walker {
+            feed: Feed::of_len(len),
+            state: State::Header,
+            global: Extension::default(),
+            extension: Extension::default(),
+            next: Next::default(),
+            last: None,
+            place: None,
+            max_member: u64::MAX,
+            headers_only: false,
+        }
+    }
+
+    /// Of an archive that is all there.
+    pub(super) fn whole(archive: Bytes) -> Self {
+        let mut walker = Walker::new(None);
+        walker.push(archive);
+        walker.end();
+        walker
+    }
+
+    /// Passes over the data: files come out empty, with their places.
+    pub(super) fn headers_only(self) -> Self {
+        Walker { headers_only: true, ..self }
+    }
+
+    /// Refuses to gather larger members.
+    pub(super) fn max_member(self, max_member: u64) -> Self {
+        Walker { max_member, ..self }
+    }
+
+    /// The next piece, when it is asked for.
+    pub(super) fn push(&mut self, piece: Bytes) {
+        self.feed.push(piece);
+    }
+
+    /// There are no more pieces.
+    pub(super) fn end(&mut self) {
+        self.feed.end();
+    }
+
+    /// Where the next piece has to begin, if what is passed over anyway need not be read.
+    pub(super) fn jump(&mut self) -> u64 {
+        self.feed.jump()
+    }
+
+    /// Whether a global header changed what members are called, how long they are, or what they are: then no part
+    /// of the archive can be read by itself.
+    pub(super) fn is_global(&self) -> bool {
+        self.global.path.is_some() || self.global.size.is_some() || self.global.sparse
+    }
+
+    pub(super) fn next(&mut self) -> Step {
+        match self.step() {
+            Ok(step) => {
+                if matches!(step, Step::End) {
+                    self.state = State::Done;
+                }
+                step
+            }
+            Err(fault) => {
+                self.state = State::Done;
+                Step::Broken(self.name(fault))
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<Step, Fault> {
+        loop {
+            match self.state {
+                State::Header => {
+                    let at = self.feed.at();
+                    match self.feed.is_between() {
+                        Some(true) if at > 0 && self.extension.count == 0 => return Ok(Step::End),
+                        Some(false) => return Ok(Step::More),
+                        _ => {}
+                    }
+                    let what = if at == 0 { "no tar archive, a header" } else { "a header" };
+                    let Some(block) = self.feed.block(what)? else { return Ok(Step::More) };
+                    self.header(&block, at)?;
+                }
+                State::Extension => {
+                    let data = self.feed.take(self.next.size, "an extension header")?;
+                    let Some(data) = data else { return Ok(Step::More) };
+                    (self.next.data, self.state) = (data, State::ExtensionPadding);
+                }
+                State::ExtensionPadding => {
+                    let padded = self.feed.take(padding(self.next.size), "padding")?;
+                    if padded.is_none() {
+                        return Ok(Step::More);
+                    }
+                    self.extend()?;
+                    self.state = State::Header;
+                }
+                State::SparseMap => {
+                    let Some(map) = self.feed.block("a map of a sparse member")? else {
+                        return Ok(Step::More);
+                    };
+                    self.state = if map[504] != 0 { State::SparseMap } else { State::Data };
+                }
+                State::Data => match self.data()? {
+                    Some(step) => return Ok(step),
+                    None if self.state == State::Data => return Ok(Step::More),
+                    None => {}
+                },
+                // A cut in the padding comes to light behind the member, which is whole.
+                State::Padding => match self.feed.skip(padding(self.next.size), "") {
+                    Ok(true) => self.state = State::Header,
+                    Ok(false) => return Ok(Step::More),
+                    Err((kind, _)) => {
+                        self.place = self.feed.len();
+                        return Err((kind, "cut in the padding of a member".to_owned()));
+                    }
+                },
+                State::Zeros(seen) => return self.zeros(seen),
+                State::Done => return Ok(Step::End),
+            }
+        }
+    }
+
+    fn header(&mut self, block: &[u8; BLOCK], at: u64) -> Result<(), Fault> {
+        self.place = Some(at);
+        if block[0] == 0 && block.iter().all(|&byte| byte == 0) {
+            if self.extension.count > 0 {
+                return Err(corrupt("an extension header without a member"));
+            }
+            self.state = State::Zeros(BLOCK as u64);
+            return Ok(());
+        }
+        check_sum(block, at)?;
+        self.place = None;
+
+        let kind = block[156];
+        // Links and devices have no data, whatever they say.
+        let is_bare = (b'1'..=b'6').contains(&kind);
+        let own_size = if is_bare {
+            0
+        } else {
+            number(&block[124..136]).ok_or_else(|| corrupt("a size that is no number"))?
+        };
+        if self.extension.count == 0 {
+            self.next.start = at;
+        }
+        self.next.kind = kind;
+        if !matches!(kind, b'L' | b'K' | b'x' | b'g') {
+            self.next.size = if is_bare { 0 } else { self.extension.size.unwrap_or(own_size) };
+            return self.member(block);
+        }
+        self.extension.count += 1;
+        if self.extension.count > MAX_EXTENSIONS {
+            let message = format!("more than {MAX_EXTENSIONS} extension headers in a row");
+            return Err((ErrorKind::Limit, message));
+        }
+        if own_size > MAX_EXTENSION {
+            let message = format!("an extension header of {own_size} bytes; {MAX_EXTENSION} are allowed");
+            return Err((ErrorKind::Limit, message));
+        }
+        (self.next.size, self.state) = (own_size, State::Extension);
+        Ok(())
+    }
+
+    /// An extension that was read.
+    fn extend(&mut self) -> Result<(), Fault> {
+        let data = std::mem::take(&mut self.next.data);
+        match self.next.kind {
+            b'L' => self.extension.set_long_name(&data),
+            b'K' => once(std::mem::replace(&mut self.extension.long_link, true)),
+            b'x' => {
+                once(std::mem::replace(&mut self.extension.pax, true))?;
+                self.extension.read_pax(&data)
+            }
+            _ => {
+                self.global.read_pax(&data)?;
+                self.extension.read_pax(&data)
+            }
+        }
+    }
+
+    /// A member whose header was read.
+    fn member(&mut self, block: &[u8; BLOCK]) -> Result<(), Fault> {
+        let next = &mut self.next;
+        let extension = std::mem::replace(&mut self.extension, self.global.clone());
+        next.name = extension.name(block)?;
+        let is_sparse = next.kind == b'S' || extension.sparse;
+        // Before there was a type for folders, they were empty files whose names end in a slash.
+        next.regular = matches!(next.kind, b'0' | b'7') || next.kind == 0 && !next.name.ends_with('/');
+        next.refused = match next.kind {
+            _ if is_sparse => Some("a sparse member"),
+            b'M' => Some("a part of a member that spans volumes"),
+            _ => None,
+        };
+        let has_map = next.kind == b'S' && block[482] != 0;
+        self.state = if has_map { State::SparseMap } else { State::Data };
+        Ok(())
+    }
+
+    /// The data of a member, kept or passed over; `None` if more is wanted, or it is no file.
+    fn data(&mut self) -> Result<Option<Step>, Fault> {
+        let Next { size, start, regular, refused, .. } = self.next;
+        let (name, offset) = (&self.next.name, self.feed.at());
+        let what = format_args!("member {name:?}");
+        let data = if regular && refused.is_none() && !self.headers_only {
+            if size > self.max_member {
+                let message = format!("{what} has {size} bytes; {} are allowed", self.max_member);
+                return Err((ErrorKind::Limit, message));
+            }
+            self.feed.take(size, what)?
+        } else {
+            self.feed.skip(size, what)?.then(Bytes::new)
+        };
+        let Some(data) = data else { return Ok(None) };
+        let name = std::mem::take(&mut self.next.name);
+        self.last = Some(name.clone());
+        self.state = State::Padding;
+        Ok(match refused {
+            Some(what) => Some(Step::Refused(name, Error::new(ErrorKind::Unsupported, what))),
+            None => regular.then(|| Step::File(File { name, data }, Place { start, offset, size })),
+        })
+    }
+
+    /// Behind the first block of zeros there are only zeros.
+    fn zeros(&mut self, seen: u64) -> Result<Step, Fault> {
+        let rest = self.feed.rest();
+        if let Some(more) = rest.iter().position(|&byte| byte != 0) {
+            let zeros = seen + more as u64;
+            return Err(corrupt(format!("data behind the end, which is {zeros} bytes of zeros")));
+        }
+        self.state = State::Zeros(seen + rest.len() as u64);
+        Ok(if self.feed.pass() { Step::End } else { Step::More })
+    }
+
+    fn name(&self, (kind, what): Fault) -> Error {
+        if self.feed.len() == Some(0) {
+            return Error::new(kind, "an empty file where an archive is due");
+        }
+        let place = match &self.last {
+            Some(name) => format!("behind member {name:?}"),
+            None => "before the first member".to_owned(),
+        };
+        let at = self.place.unwrap_or(self.feed.at());
+        let of = self.feed.len().map(|len| format!(" of {len}")).unwrap_or_default();
+        Error::new(kind, format!("{what}; at byte {at}{of}, {place}"))
+    }
+}
