@@ -35,7 +35,7 @@ mod splits;
 pub use backoff::Backoff;
 pub use file::{File, FileRef};
 pub use formats::{Format, Gunzip, ReadAs, Sample, Samples, Untar};
-pub use graph::{FileGraph, FileRefGraph, StoreGraph};
+pub use graph::{FileGraph, FileRefGraph, SampleGraph, StoreGraph};
 pub use splits::SplitsFile;
 pub use stores::local::{ListFiles, LoadFiles, list_files};
 
@@ -43,5 +43,5 @@ pub use stores::local::{ListFiles, LoadFiles, list_files};
 /// [`Splits`](datapipes::index::split::Splits).
 pub mod prelude {
     pub use crate::tables::TableExt;
-    pub use crate::{FileGraph, FileRefGraph, SplitsFile, StoreGraph};
+    pub use crate::{FileGraph, FileRefGraph, SampleGraph, SplitsFile, StoreGraph};
 }

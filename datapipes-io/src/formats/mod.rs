@@ -5,12 +5,16 @@
 //! format of your own is one `impl` in a file of yours.
 
 mod compression;
+mod fields;
 mod format;
 mod samples;
 mod tar;
 mod untar;
+mod value;
 
 pub use compression::{Codec, Expansion, Gunzip};
+pub use fields::{Decoded, FieldDecoder};
 pub use format::{Entries, Entry, Format, ReadAs};
 pub use samples::{Sample, Samples};
 pub use untar::Untar;
+pub use value::Value;

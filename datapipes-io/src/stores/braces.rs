@@ -174,9 +174,9 @@ fn letter(place: i64) -> u8 {
 }
 
 fn place(letter: &str) -> Option<i64> {
-    match letter.as_bytes() {
-        &[letter @ b'A'..=b'Z'] => Some(i64::from(letter - b'A')),
-        &[letter @ b'a'..=b'z'] => Some(i64::from(letter - b'a') + 26),
+    match *letter.as_bytes() {
+        [letter @ b'A'..=b'Z'] => Some(i64::from(letter - b'A')),
+        [letter @ b'a'..=b'z'] => Some(i64::from(letter - b'a') + 26),
         _ => None,
     }
 }
