@@ -14,6 +14,7 @@
 //!
 //! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
 //! - [`formats`]: tar archives, gzip, and WebDataset's samples.
+//! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, as their files lie in a folder.
 //! - [`tables`]: data sets in a database, a row a sample: SQLite, and Cassandra and ScyllaDB, by features.
 //! - [`SplitsFile`]: splits of a data set in a file.
 //!
@@ -21,6 +22,7 @@
 //! sample, are slices of the archive's buffer. A small slice therefore keeps its whole archive in memory; copy it
 //! out (`Bytes::copy_from_slice`) before it enters a buffer in which it waits for long.
 
+pub mod datasets;
 pub mod formats;
 pub mod stores;
 pub mod tables;

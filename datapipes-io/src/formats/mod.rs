@@ -7,6 +7,7 @@
 mod compression;
 mod fields;
 mod format;
+mod idx;
 mod samples;
 mod tar;
 mod untar;
@@ -15,6 +16,8 @@ mod value;
 pub use compression::{Codec, Expansion, Gunzip};
 pub use fields::{Decoded, FieldDecoder};
 pub use format::{Entries, Entry, Format, ReadAs};
+pub use idx::Idx;
 pub use samples::{Sample, Samples};
 pub use untar::Untar;
 pub use value::Value;
+pub(crate) use value::offset as json_offset;
