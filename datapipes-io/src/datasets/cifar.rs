@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Context, DType, Error, ErrorKind, Result, Tensor, async_trait};
+use datapipes::{Context, DType, Error, ErrorKind, Result, Tensor};
 
 use super::{Labelled, Split, first_of, read};
 use crate::File;

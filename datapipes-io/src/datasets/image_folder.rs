@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Error, ErrorKind, Result, async_trait};
+use datapipes::{Error, ErrorKind, Result};
 
 use super::Labelled;
 use crate::File;

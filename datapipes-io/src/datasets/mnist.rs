@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{DType, Error, ErrorKind, Result, Tensor, async_trait};
+use datapipes::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::{Labelled, Split, first_of, read};
 use crate::formats::Idx;

@@ -24,7 +24,8 @@ use super::value::{Rule, Value};
 /// - The last part of a compound extension tells: `seg.json` is JSON. A field that ends in `.gz` is inflated first, and
 ///   the part before tells. Fields keep their names and their order.
 /// - Text is UTF-8; a byte order mark at its start is left out. JSON is strict: no `NaN`.
-/// - [`with`](FieldDecoder::with) adds decoders of your own, for images say, or replaces these.
+/// - [`with`](FieldDecoder::with) adds decoders of your own, or replaces these. For images as tensors, with the crate
+///   `datapipes-image`: `.with(datapipes_image::EXTENSIONS, datapipes_image::decode_tensor)`.
 /// - Numbers and texts are copied out of the sample; bytes keep the archive in memory.
 ///
 /// `V` is what fields become: [`Value`], or a type of your own that can be made of one.

@@ -5,8 +5,9 @@ mod parse;
 
 use std::path::Path;
 
+use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Error, ErrorKind, Result, async_trait};
+use datapipes::{Error, ErrorKind, Result};
 
 use super::read;
 use crate::File;

@@ -107,7 +107,11 @@ fn what_does_not_fit_together_is_named() {
         (r#"{"id": 12,"#, r#"{"id": 11,"#, "ids of annotations that are there twice: 11"),
         (r#"{"id": 90,"#, r#"{"id": 1,"#, "ids of categories that are there twice: 1"),
         (r#""iscrowd": 1"#, r#""iscrowd": 2"#, "expected 0 or 1"),
-        (r#""area": 3"#, r#""area": NaN"#, "byte 631: no annotations in COCO's form: expected value at line 12"),
+        (
+            r#""area": 3"#,
+            r#""area": NaN"#,
+            "byte 631: no annotations in COCO's form: expected value at line 12",
+        ),
         (r#"[1, 0, 2, 2]"#, "[1, 0, 2]", "array of length 4"),
         (r#""counts": "233", "#, "", "missing field `counts`"),
         (r#""counts": "233""#, r#""counts": [-1]"#, "expected u32"),
