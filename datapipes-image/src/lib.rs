@@ -57,7 +57,7 @@ pub use crate::graph::{DecodeGraph, ImageGraph};
 pub use crate::image::Image;
 pub use crate::random::{RandomResizedCrop, random_resized_crop};
 pub use crate::resize::{Filter, resize, resize_shorter, resized_crop};
-pub use crate::tensor::{Normalize, to_tensor, to_tensor_u8};
+pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tensor_u8};
 
 /// What a graph of pictures needs in scope.
 pub mod prelude {

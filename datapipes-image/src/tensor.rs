@@ -60,6 +60,30 @@ pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
     planes(image, |_| |value| value)
 }
 
+/// Decodes a JPEG or PNG to a tensor of `u8`, `[height, width, 3]`, as it lies in memory: what a decoder of a sample's fields
+/// wants, for the extensions in [`EXTENSIONS`]. The pixels are not copied.
+///
+/// With `datapipes-io`: `FieldDecoder::new().with(datapipes_image::EXTENSIONS, datapipes_image::decode_tensor)`.
+///
+/// # Errors
+/// As [`DecodeImage::decode`](crate::DecodeImage::decode).
+///
+/// # Examples
+/// ```
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 90).encode(&[99; 64 * 48 * 3], 64, 48, jpeg_encoder::ColorType::Rgb)?;
+/// assert_eq!(datapipes_image::decode_tensor(&file)?.shape(), [48, 64, 3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn decode_tensor(bytes: impl AsRef<[u8]>) -> Result<Tensor> {
+    let image = crate::decode(bytes.as_ref())?;
+    let shape = [image.height() as usize, image.width() as usize, usize::from(image.channels())];
+    Tensor::from_vec(image.into_data(), shape)
+}
+
+/// The extensions of files that [`decode`](crate::decode()) reads, separated by spaces.
+pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png apng";
+
 /// One plane after another, each value through its channel's function.
 fn planes<T, F>(image: &Image, of_channel: impl Fn(usize) -> F) -> Result<Tensor>
 where

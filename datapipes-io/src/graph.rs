@@ -8,6 +8,7 @@ use datapipes::index::{Indexed, MapPipe};
 use datapipes::{Graph, Result};
 
 use crate::formats::StreamUntar;
+use crate::formats::{Decoded, FieldDecoder, Value};
 use crate::stores::local::is_inside;
 use crate::stores::{ListStore, Store};
 use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
@@ -329,6 +330,35 @@ impl FileGraph for Graph<File> {
     }
     fn samples(self) -> Graph<Sample> {
         self.pipe(Samples::new())
+    }
+}
+
+/// What can follow samples.
+pub trait SampleGraph: Sized {
+    /// Decodes the fields of each sample by their extensions: `cls` becomes a number, `json` JSON; see [`FieldDecoder`].
+    ///
+    /// It runs on the CPU workers, on many samples at once; order is kept.
+    ///
+    /// # Errors
+    /// `Corrupt` in the sample's place if a field is not what its extension says, naming sample, field and byte.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// use datapipes_io::{Sample, formats::FieldDecoder, prelude::*};
+    /// let samples = Graph::from_vec(vec![Sample::new("a").with("cls", "3").with("txt", "three")]);
+    /// let pairs = samples.decode_fields(FieldDecoder::new()).try_map(|mut sample| {
+    ///     datapipes::Ok((sample.take("cls")?.as_int(), sample.take("txt")?))
+    /// });
+    /// assert_eq!(pairs.collect()?[0].0, Some(3));
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>;
+}
+
+impl SampleGraph for Graph<Sample> {
+    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>> {
+        self.pipe(decoder)
     }
 }
 

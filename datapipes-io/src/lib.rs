@@ -14,6 +14,8 @@
 //!
 //! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
 //! - [`formats`]: tar archives (streamed, by index, written), gzip, and WebDataset's samples.
+//! - [`formats`]: tar archives, gzip, and WebDataset's samples.
+//! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, as their files lie in a folder.
 //! - [`tables`]: data sets in a database, a row a sample: SQLite, and Cassandra and ScyllaDB, by features.
 //! - [`SplitsFile`]: splits of a data set in a file.
 //!
@@ -21,6 +23,7 @@
 //! sample, are slices of the archive's buffer. A small slice therefore keeps its whole archive in memory; copy it
 //! out (`Bytes::copy_from_slice`) before it enters a buffer in which it waits for long.
 
+pub mod datasets;
 pub mod formats;
 pub mod stores;
 pub mod tables;
@@ -36,6 +39,8 @@ pub use backoff::Backoff;
 pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
 pub use graph::{FileGraph, FileRefGraph, StoreGraph};
+pub use formats::{Format, Gunzip, ReadAs, Sample, Samples, Untar};
+pub use graph::{FileGraph, FileRefGraph, SampleGraph, StoreGraph};
 pub use splits::SplitsFile;
 #[cfg(feature = "mmap")]
 pub use stores::local::MapFiles;
@@ -45,5 +50,5 @@ pub use stores::local::{ListFiles, LoadFiles, list_files};
 /// [`Splits`](datapipes::index::split::Splits).
 pub mod prelude {
     pub use crate::tables::TableExt;
-    pub use crate::{FileGraph, FileRefGraph, SplitsFile, StoreGraph};
+    pub use crate::{FileGraph, FileRefGraph, SampleGraph, SplitsFile, StoreGraph};
 }

@@ -9,4 +9,5 @@ mod in_flight;
 mod kit;
 mod laws;
 mod review;
+mod samples;
 mod structure;

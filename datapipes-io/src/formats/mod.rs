@@ -31,6 +31,13 @@ mod tar;
 mod tfrecord;
 #[cfg(feature = "zip")]
 mod zip;
+mod fields;
+mod format;
+mod idx;
+mod samples;
+mod tar;
+mod untar;
+mod value;
 
 pub use compression::{Codec, Decompress, Expansion, Gunzip};
 #[cfg(feature = "csv")]
@@ -52,6 +59,7 @@ pub use self::parquet::{Parquet, ParquetFile, ParquetRows};
 #[cfg(feature = "arrow")]
 pub use arrow::{ArrowIpc, ArrowRows};
 pub use compression::{Codec, Expansion, Gunzip};
+pub use fields::{Decoded, FieldDecoder};
 pub use format::{Entries, Entry, Format, ReadAs};
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Lmdb, LmdbItems};
@@ -67,3 +75,8 @@ pub use tar::{
     IndexedSamples, IndexedTar, SampleWriter, Shard, ShardWriter, StreamUntar, Tar, TarIndex, TarMember,
     TarWriter, Untar,
 };
+pub use idx::Idx;
+pub use samples::{Sample, Samples};
+pub use untar::Untar;
+pub use value::Value;
+pub(crate) use value::offset as json_offset;

@@ -114,13 +114,21 @@ impl Sample {
     }
 
     fn lacks(&self, field: &str) -> Error {
-        let there = match &self.fields[..] {
-            [] => "none".to_owned(),
-            fields => names(fields),
-        };
-        let message = format!("sample {:?} has no field {field:?}, but {there}", self.key);
-        Error::new(ErrorKind::NotFound, message)
+        lacks(&self.key, field, self.fields.iter().map(|(name, _)| name))
     }
+
+    pub(super) fn into_parts(self) -> (Arc<str>, Vec<(Arc<str>, Bytes)>) {
+        (self.key, self.fields)
+    }
+}
+
+/// The error of a field that is not there.
+pub(super) fn lacks<'a>(key: &str, field: &str, there: impl Iterator<Item = &'a Arc<str>>) -> Error {
+    let there = match &there.map(|name| format!("{name:?}")).collect::<Vec<_>>()[..] {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    Error::new(ErrorKind::NotFound, format!("sample {key:?} has no field {field:?}, but {there}"))
 }
 
 fn names(fields: &[(Arc<str>, Bytes)]) -> String {

@@ -3,6 +3,7 @@
 //! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as
 //! [`wrappers`] that are stores themselves.
 
+mod braces;
 #[cfg(any(feature = "cloud", feature = "http"))]
 mod clients;
 #[cfg(feature = "cloud")]
@@ -19,6 +20,7 @@ mod pieces;
 mod redact;
 pub mod wrappers;
 
+pub use braces::{expand_braces, expand_braces_to, shards};
 #[cfg(feature = "http")]
 pub use http::Http;
 pub use list::ListStore;

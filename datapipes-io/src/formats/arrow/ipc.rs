@@ -58,7 +58,7 @@ impl ArrowIpc {
     /// Refuses a batch that states more rows, or more bytes behind compression, than `bytes`, or than `ratio` times the
     /// bytes of its file once it is past 1 MiB. By default 8 GiB, and 1100 times.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        ArrowIpc { expansion: Expansion { bytes, ratio }, ..self }
+        ArrowIpc { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
     }
 
     fn batches(&self, file: File, cx: &Context) -> Result<(Entries<RecordBatch>, u64)> {

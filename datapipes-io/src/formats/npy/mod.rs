@@ -68,7 +68,7 @@ impl Npy {
     /// Refuses a compressed file that becomes more than `bytes`, or more than `ratio` times its own size once it is past
     /// 1 MiB. By default 8 GiB, and 1100 times.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Npy { expansion: Expansion { bytes, ratio } }
+        Npy { expansion: Expansion { bytes, ratio, ..self.expansion } }
     }
 }
 

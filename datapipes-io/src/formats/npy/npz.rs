@@ -54,7 +54,7 @@ impl Npz {
 
     /// As [`Unzip::max_expansion`](crate::formats::Unzip::max_expansion).
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion { bytes, ratio };
+        self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
         self
     }
 

@@ -103,7 +103,7 @@ impl ParquetFile {
 
     /// As [`Parquet::max_expansion`](super::Parquet::max_expansion); all values of a row group are in memory at once.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        ParquetFile { expansion: Expansion { bytes, ratio }, ..self }
+        ParquetFile { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
     }
 
     /// The columns of the file, chosen or not.

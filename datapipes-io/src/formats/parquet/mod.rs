@@ -80,7 +80,7 @@ impl Parquet {
     /// than `ratio` times what is read of the file for them once they are past 1 MiB. By default 8 GiB, and 1100 times.
     /// Values that are stored once for many rows are not bounded by it: such a batch is smaller with fewer rows.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Parquet { expansion: Expansion { bytes, ratio }, ..self }
+        Parquet { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
     }
 
     fn batches(&self, file: File, cx: &Context) -> Result<(Batches, u64)> {

@@ -74,7 +74,7 @@ impl Unzip {
     /// Refuses members that inflate to more than `bytes` together, or to more than `ratio` times their own size once
     /// past 1 MiB. By default 8 GiB, and 1100 times, which is more than deflate can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion { bytes, ratio };
+        self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
         self
     }
 
@@ -150,7 +150,7 @@ impl Members {
 
     /// What is inflated is never more than stated, so that what is stated can be held against the limits.
     fn count(&mut self, record: &Record) -> Result<()> {
-        let Expansion { bytes, ratio } = self.options.expansion;
+        let Expansion { bytes, ratio, .. } = self.options.expansion;
         let all = self.inflated.saturating_add(record.size);
         if all > bytes || record.size > self.options.expansion.most(record.packed) {
             let what = format!(

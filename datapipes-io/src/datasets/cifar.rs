@@ -1,0 +1,311 @@
+//! CIFAR-10 and CIFAR-100 in their binary version.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::index::{Indexed, MapPipe};
+use datapipes::{Context, DType, Error, ErrorKind, Result, Tensor};
+
+use super::{Labelled, Split, first_of, read};
+use crate::File;
+use crate::formats::{Entries, Entry, Format};
+
+/// Bytes of an image: three planes of 32 rows.
+const IMAGE: usize = 3 * 32 * 32;
+
+/// Which label of a CIFAR-100 image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Labels {
+    /// One of 100 classes.
+    Fine,
+    /// One of 20 classes of classes.
+    Coarse,
+}
+
+/// CIFAR-10 in its binary version: images of `u8`, `[3, 32, 32]`, planes of red, green and blue, each with its label.
+///
+/// The files `data_batch_1.bin` to `data_batch_5.bin`, or `test_batch.bin`, are looked for in the folder, and in
+/// `cifar-10-batches-bin` below it. They are read here, as a whole (154 MB for the training part), so this blocks; images are
+/// slices of what was read. Classes are named by `batches.meta.txt`, where it is there.
+///
+/// For other files in this layout, or from another place: the format [`Cifar`].
+///
+/// # Errors
+/// `NotFound` naming the file; `Truncated` and `Corrupt` for one that has not its 10,000 images, and for a label that
+/// there is not.
+pub fn cifar10(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, u8>> {
+    let names: &[&str] = match split {
+        Split::Train => &[
+            "data_batch_1.bin",
+            "data_batch_2.bin",
+            "data_batch_3.bin",
+            "data_batch_4.bin",
+            "data_batch_5.bin",
+        ],
+        Split::Test => &["test_batch.bin"],
+    };
+    let places =
+        Places { folder: folder.as_ref(), below: "cifar-10-batches-bin", classes: "batches.meta.txt" };
+    places.load(Cifar::ten(), names, 10_000)
+}
+
+/// CIFAR-100 in its binary version, with fine or coarse labels; otherwise as [`cifar10`].
+///
+/// The files are `train.bin` or `test.bin`, in the folder or in `cifar-100-binary` below it. Classes are named by
+/// `fine_label_names.txt` or `coarse_label_names.txt`, where they are there.
+///
+/// # Errors
+/// As [`cifar10`], with 50,000 images to train with.
+pub fn cifar100(folder: impl AsRef<Path>, split: Split, labels: Labels) -> Result<Labelled<Tensor, u8>> {
+    let classes = match labels {
+        Labels::Fine => "fine_label_names.txt",
+        Labels::Coarse => "coarse_label_names.txt",
+    };
+    let (name, count) = match split {
+        Split::Train => ("train.bin", 50_000),
+        Split::Test => ("test.bin", 10_000),
+    };
+    let places = Places { folder: folder.as_ref(), below: "cifar-100-binary", classes };
+    places.load(Cifar::hundred(labels), &[name], count)
+}
+
+/// Reads files in the binary layout of CIFAR: images with their labels, any number in a file.
+///
+/// A record is a byte for the label (two in CIFAR-100: coarse, fine) and 3072 for the image: planes of red, green and blue, of
+/// 32 rows (<https://www.cs.toronto.edu/~kriz/cifar.html>). Images are `u8` tensors `[3, 32, 32]`, slices of the file.
+///
+/// # Errors
+/// `Corrupt` in the place of a record whose label is out of range; the next follows. `Truncated` behind the last whole
+/// record, and for an empty file.
+///
+/// # Examples
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_io::{File, datasets::Cifar, prelude::*};
+/// let files = Graph::from_vec(vec![File::new("data_batch_1.bin", vec![7; 2 * 3073])]);
+/// let images = files.read_as(Cifar::ten()).collect()?;
+/// assert_eq!((images[1].0.shape(), images[1].1), (&[3, 32, 32][..], 7));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cifar {
+    /// Bytes before the image.
+    head: usize,
+    /// Which of them is the label.
+    label: usize,
+    classes: u8,
+}
+
+impl Cifar {
+    /// CIFAR-10's layout.
+    pub fn ten() -> Self {
+        Cifar { head: 1, label: 0, classes: 10 }
+    }
+
+    /// CIFAR-100's layout.
+    pub fn hundred(labels: Labels) -> Self {
+        match labels {
+            Labels::Fine => Cifar { head: 2, label: 1, classes: 100 },
+            Labels::Coarse => Cifar { head: 2, label: 0, classes: 20 },
+        }
+    }
+
+    /// Bytes of a record.
+    fn size(&self) -> usize {
+        self.head + IMAGE
+    }
+
+    /// A record of a file that has it.
+    fn record(&self, data: &Bytes, record: usize) -> Result<(Tensor, u8)> {
+        let at = record * self.size();
+        let label = data[at + self.label];
+        if label >= self.classes {
+            let what = format!("byte {}: label {label} of {} classes", at + self.label, self.classes);
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
+        let image = data.slice(at + self.head..at + self.size());
+        Ok((Tensor::from_bytes(image, DType::U8, [3, 32, 32])?, label))
+    }
+}
+
+impl Format for Cifar {
+    type Item = (Tensor, u8);
+
+    fn open(&self, file: File, _: &Context) -> Result<Entries<(Tensor, u8)>> {
+        let (format, data) = (self.clone(), file.data);
+        let (records, rest) = (data.len() / self.size(), data.len() % self.size());
+        let cut = (rest > 0 || records == 0).then(|| {
+            let what = format!("record {records} has {rest} of {} bytes", self.size());
+            Entry::Broken(Error::new(ErrorKind::Truncated, what))
+        });
+        let records = (0..records).map(move |record| Entry::from_result(format.record(&data, record)));
+        Ok(Box::new(records.chain(cut)))
+    }
+    fn weigh(&self, _: &(Tensor, u8)) -> Option<usize> {
+        Some(size_of::<(Tensor, u8)>() + IMAGE)
+    }
+}
+
+/// Where the files are.
+struct Places<'a> {
+    folder: &'a Path,
+    below: &'a str,
+    classes: &'a str,
+}
+
+impl Places<'_> {
+    /// Reads files with so many records each.
+    fn load(self, format: Cifar, names: &[&str], count: usize) -> Result<Labelled<Tensor, u8>> {
+        let (mut files, mut labels) = (Vec::new(), Vec::new());
+        let both = |name: &str| [self.folder.join(name), self.folder.join(self.below).join(name)];
+        for name in names {
+            let path = first_of("CIFAR", &both(name))?;
+            let data = read(&path)?;
+            let (there, want) = (data.len(), count * format.size());
+            if there != want {
+                let kind = if there < want { ErrorKind::Truncated } else { ErrorKind::Corrupt };
+                let what = format!("{}: {there} bytes, {want} wanted for {count} images", path.display());
+                return Err(Error::new(kind, what));
+            }
+            for record in 0..count {
+                let (_, label) =
+                    format.record(&data, record).map_err(|error| error.within(path.display()))?;
+                labels.push(label);
+            }
+            files.push(data);
+        }
+        let classes = match first_of("CIFAR", &both(self.classes)) {
+            Ok(path) => names_in(&path, usize::from(format.classes))?,
+            Err(_) => Vec::new(),
+        };
+        Ok(Labelled { samples: Indexed::new(Records { format, files, count }), labels, classes })
+    }
+}
+
+/// The names of classes, a line each.
+fn names_in(path: &Path, want: usize) -> Result<Vec<String>> {
+    let data = read(path)?;
+    let wrong = |what: String| Error::new(ErrorKind::Corrupt, format!("{}: {what}", path.display()));
+    let text = std::str::from_utf8(&data)
+        .map_err(|error| wrong(format!("byte {} is not UTF-8", error.valid_up_to())))?;
+    let names: Vec<String> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    match names.len() == want {
+        true => Ok(names),
+        false => Err(wrong(format!("{} names of {want} classes", names.len()))),
+    }
+}
+
+/// The records of files that have as many each.
+struct Records {
+    format: Cifar,
+    files: Vec<Bytes>,
+    count: usize,
+}
+
+#[async_trait]
+impl MapPipe for Records {
+    type Out = (Tensor, u8);
+
+    fn len(&self) -> u64 {
+        (self.files.len() * self.count) as u64
+    }
+    async fn get(&self, index: u64) -> Result<(Tensor, u8)> {
+        let index = index as usize;
+        self.format.record(&self.files[index / self.count], index % self.count)
+    }
+    fn name(&self) -> String {
+        "cifar".to_owned()
+    }
+    fn weigh(&self, sample: &(Tensor, u8)) -> Option<usize> {
+        Format::weigh(&self.format, sample)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::testing::{check_format, read_all};
+
+    /// Records whose image and labels tell their number.
+    fn records(from: u8, count: u8, head: usize) -> Vec<u8> {
+        (from..from + count).flat_map(|n| [vec![n % 10; head], vec![n; IMAGE]].concat()).collect()
+    }
+
+    #[test]
+    fn files_of_ten_classes_are_one_behind_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("below");
+        fs::create_dir(&at).unwrap();
+        fs::write(at.join("a.bin"), records(0, 3, 1)).unwrap();
+        fs::write(at.join("b.bin"), records(3, 3, 1)).unwrap();
+        fs::write(at.join("names.txt"), "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n\n").unwrap();
+        let places = || Places { folder: dir.path(), below: "below", classes: "names.txt" };
+        let set = places().load(Cifar::ten(), &["a.bin", "b.bin"], 3).unwrap();
+        assert_eq!((set.labels, &*set.classes[9]), (vec![0, 1, 2, 3, 4, 5], "j"));
+        let read = set.samples.subset(vec![4, 1]).fetch().collect().unwrap();
+        assert_eq!((read[0].0.shape(), read[0].1), (&[3, 32, 32][..], 4));
+        assert!(read[0].0.as_bytes() == [4; IMAGE] && read[1].0.as_bytes() == [1; IMAGE]);
+        assert!(read[0].0.is_shared());
+
+        fs::write(at.join("names.txt"), "a\nb").unwrap();
+        let error = places().load(Cifar::ten(), &["a.bin"], 3).unwrap_err();
+        assert!(error.to_string().ends_with("names.txt: 2 names of 10 classes"), "{error}");
+        fs::remove_file(at.join("names.txt")).unwrap();
+        assert!(places().load(Cifar::ten(), &["a.bin"], 3).unwrap().classes.is_empty());
+        let mut wrong = records(0, 3, 1);
+        wrong[3073] = 10;
+        fs::write(at.join("a.bin"), wrong).unwrap();
+        let error = places().load(Cifar::ten(), &["a.bin"], 3).unwrap_err();
+        assert!(error.to_string().ends_with("a.bin: byte 3073: label 10 of 10 classes"), "{error}");
+    }
+
+    #[test]
+    fn sizes_of_the_published_files_are_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = cifar10(dir.path(), Split::Train).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("data_batch_1.bin"), "{error}");
+        fs::write(dir.path().join("test_batch.bin"), records(0, 2, 1)).unwrap();
+        let error = cifar10(dir.path(), Split::Test).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Truncated);
+        assert!(error.to_string().ends_with("6146 bytes, 30730000 wanted for 10000 images"), "{error}");
+
+        // As large as the real one, and sparse.
+        let test = fs::File::create(dir.path().join("test.bin")).unwrap();
+        test.set_len(10_000 * 3074).unwrap();
+        let set = cifar100(dir.path(), Split::Test, Labels::Coarse).unwrap();
+        assert_eq!((set.samples.len(), set.labels[9999]), (10_000, 0));
+        test.set_len(10_000 * 3074 + 1).unwrap();
+        let error = cifar100(dir.path(), Split::Test, Labels::Fine).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn both_labels_of_a_hundred_are_read() {
+        let mut file = records(0, 2, 2);
+        (file[0], file[1]) = (19, 99);
+        (file[3074], file[3075]) = (20, 100);
+        let labels = |labels| read_all(Cifar::hundred(labels), file.clone());
+        let (coarse, fine) = (labels(Labels::Coarse), labels(Labels::Fine));
+        assert_eq!((coarse[0].as_ref().unwrap().1, fine[0].as_ref().unwrap().1), (19, 99));
+        for (read, what) in [(coarse, "byte 3074: label 20 of 20"), (fine, "byte 3075: label 100 of 100")] {
+            assert!(read[1].as_ref().unwrap_err().to_string().contains(what));
+        }
+    }
+
+    #[test]
+    fn row_105_cuts_are_errors_behind_the_last_whole_image() {
+        for (cut, whole) in [(0, 0), (1, 0), (3072, 0), (3074, 1), (6145, 1), (6146, 2)] {
+            let read = read_all(Cifar::ten(), records(0, 2, 1)[..cut].to_vec());
+            let kinds: Vec<_> = read.iter().map(|item| item.as_ref().err().map(Error::kind)).collect();
+            let mut expected = vec![None; whole];
+            expected.extend((cut != 6146).then_some(Some(ErrorKind::Truncated)));
+            assert_eq!(kinds, expected, "{cut}");
+        }
+        assert_eq!(check_format(|| Cifar::hundred(Labels::Fine), &records(0, 1, 2)), 1);
+    }
+}

@@ -1,0 +1,203 @@
+//! The JSON of COCO's annotations.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use datapipes::{Error, ErrorKind, Result};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+
+use super::Segmentation;
+use crate::formats::json_offset;
+
+/// What a file of annotations says, by image.
+///
+/// # Examples
+/// ```
+/// use datapipes_io::datasets::coco::Annotations;
+/// let json = br#"{"images": [{"id": 1, "file_name": "a.jpg", "width": 2, "height": 2}],
+///                 "annotations": [{"id": 5, "image_id": 1, "caption": "a dog"}]}"#;
+/// let read = Annotations::parse(json)?;
+/// assert_eq!(read.pictures[0].annotations[0].caption.as_deref(), Some("a dog"));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Annotations {
+    /// The images, by their ids.
+    pub pictures: Vec<Picture>,
+    /// The kinds of things, in the order of the file.
+    pub categories: Vec<Category>,
+}
+
+/// What is known of an image.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[non_exhaustive]
+pub struct Picture {
+    /// Its number in the data set.
+    pub id: i64,
+    /// Its file, below the folder of images.
+    pub file_name: String,
+    /// Pixels in a row, as the annotations say.
+    pub width: u32,
+    /// Rows, as the annotations say.
+    pub height: u32,
+    /// What is in it, in the order of the file.
+    #[serde(skip)]
+    pub annotations: Vec<Annotation>,
+}
+
+/// One thing in an image, or one caption. What a file does not say of it is `None` or empty.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[non_exhaustive]
+pub struct Annotation {
+    /// Its number in the data set.
+    pub id: i64,
+    /// Its image's number.
+    pub image_id: i64,
+    /// What it is; see [`Category::id`].
+    pub category_id: Option<i64>,
+    /// Left, top, width and height of the box around it, in pixels.
+    pub bbox: Option<[f64; 4]>,
+    /// Pixels it covers.
+    pub area: Option<f64>,
+    /// Whether it is many of a kind, and then given as runs.
+    #[serde(default, deserialize_with = "flag")]
+    pub iscrowd: bool,
+    /// Its outline.
+    pub segmentation: Option<Segmentation>,
+    /// Of each key point x, y, and 0 for unknown, 1 for hidden, 2 for visible.
+    #[serde(default)]
+    pub keypoints: Vec<f64>,
+    /// How many key points are known.
+    pub num_keypoints: Option<u32>,
+    /// What somebody said of the image.
+    pub caption: Option<String>,
+}
+
+/// A kind of things.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[non_exhaustive]
+pub struct Category {
+    /// Its number, by which annotations name it. Not all numbers are taken: COCO's 80 have numbers up to 90.
+    pub id: i64,
+    /// What it is called.
+    pub name: String,
+    /// What kind of kind it is.
+    #[serde(default)]
+    pub supercategory: String,
+    /// What its key points are called.
+    #[serde(default)]
+    pub keypoints: Vec<String>,
+    /// Which key points are joined by a line, counted from 1.
+    #[serde(default)]
+    pub skeleton: Vec<[u32; 2]>,
+}
+
+#[derive(Deserialize)]
+struct Whole {
+    images: Vec<Picture>,
+    #[serde(default)]
+    annotations: Vec<Annotation>,
+    #[serde(default)]
+    categories: Vec<Category>,
+}
+
+impl Annotations {
+    /// Reads a file of annotations. Images come by their ids, and annotations in their order within their image. What the
+    /// file says besides (licences, URLs) is left out.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is not JSON of this form, with the byte; if an id of images, categories or annotations is there twice; if an
+    /// annotation is of an image or a category that is not there. Those name the ids.
+    pub fn parse(json: &[u8]) -> Result<Annotations> {
+        let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
+        let Whole { images, annotations, categories } = serde_json::from_slice(json).map_err(|error| {
+            let at = json_offset(json, &error);
+            corrupt(format!("byte {at}: no annotations in COCO's form")).with_source(error)
+        })?;
+        unique("images", images.iter().map(|image| image.id))?;
+        unique("annotations", annotations.iter().map(|annotation| annotation.id))?;
+        unique("categories", categories.iter().map(|category| category.id))?;
+        let mut kinds: Vec<i64> = categories.iter().map(|category| category.id).collect();
+        kinds.sort_unstable();
+        let unknown = annotations.iter().filter_map(|annotation| annotation.category_id);
+        let unknown = Ids::of(unknown.filter(|id| kinds.binary_search(id).is_err()));
+        if let Some(unknown) = unknown {
+            return Err(corrupt(format!("annotations of categories that are not there: {unknown}")));
+        }
+        let mut pictures: BTreeMap<i64, Picture> =
+            images.into_iter().map(|image| (image.id, image)).collect();
+        let mut unknown = Vec::new();
+        for annotation in annotations {
+            match pictures.get_mut(&annotation.image_id) {
+                Some(picture) => picture.annotations.push(annotation),
+                None => unknown.push(annotation.image_id),
+            }
+        }
+        match Ids::of(unknown.into_iter()) {
+            None => Ok(Annotations { pictures: pictures.into_values().collect(), categories }),
+            Some(unknown) => Err(corrupt(format!("annotations of images that are not there: {unknown}"))),
+        }
+    }
+}
+
+fn corrupt(what: String) -> Error {
+    Error::new(ErrorKind::Corrupt, what)
+}
+
+fn unique(what: &str, ids: impl Iterator<Item = i64>) -> Result<()> {
+    let mut ids: Vec<i64> = ids.collect();
+    ids.sort_unstable();
+    let twice = ids.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+    match Ids::of(twice) {
+        None => Ok(()),
+        Some(twice) => Err(corrupt(format!("ids of {what} that are there twice: {twice}"))),
+    }
+}
+
+/// Some ids, of which the first are shown.
+struct Ids(Vec<i64>);
+
+impl Ids {
+    fn of(ids: impl Iterator<Item = i64>) -> Option<Ids> {
+        let mut ids: Vec<i64> = ids.collect();
+        ids.sort_unstable();
+        ids.dedup();
+        (!ids.is_empty()).then_some(Ids(ids))
+    }
+}
+
+impl fmt::Display for Ids {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first: Vec<String> = self.0.iter().take(10).map(i64::to_string).collect();
+        f.write_str(&first.join(", "))?;
+        match self.0.len() - first.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// 0 or 1, or `false` or `true`.
+fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    struct Flag;
+
+    impl Visitor<'_> for Flag {
+        type Value = bool;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("0 or 1")
+        }
+        fn visit_bool<E: de::Error>(self, value: bool) -> Result<bool, E> {
+            Ok(value)
+        }
+        fn visit_u64<E: de::Error>(self, value: u64) -> Result<bool, E> {
+            match value {
+                0 | 1 => Ok(value == 1),
+                _ => Err(E::invalid_value(de::Unexpected::Unsigned(value), &self)),
+            }
+        }
+    }
+
+    from.deserialize_any(Flag)
+}

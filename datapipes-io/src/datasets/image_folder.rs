@@ -1,0 +1,284 @@
+//! A folder of images, with a folder for each class.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datapipes::index::{Indexed, MapPipe};
+use datapipes::{Error, ErrorKind, Result};
+
+use super::Labelled;
+use crate::File;
+use crate::file::readable;
+use crate::stores::Store;
+use crate::stores::local::Local;
+
+/// The endings that [`image_folder`] takes for images: torchvision's.
+pub const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"];
+
+/// A folder of images, with a folder for each class: `root/cat/1.jpg`, `root/dog/a/b.png`. A sample is a file with its content, and
+/// the number of its class. By torchvision's rules, so that numbers and order are those of its `ImageFolder`:
+///
+/// - Classes are the folders in `root`, numbered in the order of their names' bytes; hidden ones, too.
+/// - Images are the files below, however deep, whose names end in one of [`IMAGE_EXTENSIONS`], in capitals or not. Those
+///   of one folder come together, in the order of their names, and folders in the order of their paths.
+/// - A class without an image is an error. Files in `root` itself are left out.
+/// - Links are followed; one that leads back to a folder it is in is not entered again.
+///
+/// The names of all files are read here, so this blocks, and they stay in memory; the files are read when they are asked for. A
+/// sample's file is named by its path below `root`.
+///
+/// # Errors
+/// `NotFound` if there is no such folder, no class in it, or a class without an image; `Unsupported` for a name that is not
+/// UTF-8. Of a sample: what its file says.
+///
+/// # Examples
+/// ```
+/// use datapipes_io::datasets::image_folder;
+/// # let dir = tempfile::tempdir()?;
+/// # let root = dir.path();
+/// for (class, name) in [("dog", "1.jpg"), ("cat", "2.JPG"), ("cat", "notes.txt")] {
+///     std::fs::create_dir_all(root.join(class))?;
+///     std::fs::write(root.join(class).join(name), name)?;
+/// }
+/// let images = image_folder(root)?;
+/// assert_eq!((&images.classes[..], &images.labels[..]), (&["cat".to_owned(), "dog".to_owned()][..], &[0, 1][..]));
+/// let (file, class) = images.samples.fetch().collect()?.remove(0);
+/// assert_eq!((&*file.name, class), ("cat/2.JPG", 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn image_folder(root: impl AsRef<Path>) -> Result<Labelled<File, u32>> {
+    image_folder_of(root, IMAGE_EXTENSIONS)
+}
+
+/// As [`image_folder`], for files with other endings: `&["npy"]`.
+///
+/// # Errors
+/// As [`image_folder`].
+pub fn image_folder_of(root: impl AsRef<Path>, extensions: &[&str]) -> Result<Labelled<File, u32>> {
+    let root = root.as_ref();
+    let endings: Vec<String> = extensions.iter().map(|end| format!(".{}", end.to_lowercase())).collect();
+    let missing = |what: String| Error::new(ErrorKind::NotFound, format!("{}: {what}", root.display()));
+    let classes: Vec<String> = Folder::read(root)?.folders.into_keys().collect();
+    if classes.is_empty() {
+        return Err(missing("no folder in it, as there should be one for each class".to_owned()));
+    }
+    let (mut names, mut labels, mut empty) = (Vec::new(), Vec::new(), Vec::new());
+    for (label, class) in classes.iter().enumerate() {
+        let before = names.len();
+        let mut folders = Vec::new();
+        walk(root.join(class), class.clone(), &mut Vec::new(), &mut folders)?;
+        folders.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        for (folder, files) in folders {
+            let is_image = |name: &&String| {
+                let name = name.to_lowercase();
+                endings.iter().any(|end| name.ends_with(end))
+            };
+            names.extend(files.iter().filter(is_image).map(|name| format!("{folder}/{name}")));
+        }
+        labels.resize(names.len(), label as u32);
+        if names.len() == before {
+            empty.push(class.as_str());
+        }
+    }
+    if !empty.is_empty() {
+        let what =
+            format!("no file that ends in {} for the classes {}", endings.join(", "), empty.join(", "));
+        return Err(missing(what));
+    }
+    let samples = Indexed::new(Images { store: Local::new(root), names, labels: labels.clone().into() });
+    Ok(Labelled { samples, labels, classes })
+}
+
+/// What is in a folder, sorted.
+struct Folder {
+    folders: BTreeMap<String, PathBuf>,
+    files: Vec<String>,
+}
+
+impl Folder {
+    fn read(path: &Path) -> Result<Folder> {
+        let failed = |error: std::io::Error| Error::io(error).within(path.display());
+        let mut folder = Folder { folders: BTreeMap::new(), files: Vec::new() };
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let mut kind = entry.file_type().map_err(failed)?;
+            if kind.is_symlink() {
+                // A link that leads nowhere is neither.
+                let Ok(there) = fs::metadata(entry.path()) else { continue };
+                kind = there.file_type();
+            }
+            let name = entry.file_name().into_string().map_err(|name| {
+                let what = format!("the name {} is not UTF-8", readable(name.as_encoded_bytes()));
+                Error::new(ErrorKind::Unsupported, format!("{}: {what}", path.display()))
+            })?;
+            if kind.is_dir() {
+                folder.folders.insert(name, entry.path());
+            } else if kind.is_file() {
+                folder.files.push(name);
+            }
+        }
+        folder.files.sort_unstable();
+        Ok(folder)
+    }
+}
+
+/// Adds the files of a folder and of those below it, each with the path below the root. `above` are the folders it is in, without
+/// links.
+fn walk(
+    path: PathBuf,
+    name: String,
+    above: &mut Vec<PathBuf>,
+    found: &mut Vec<(String, Vec<String>)>,
+) -> Result<()> {
+    let real = path.canonicalize().map_err(|error| Error::io(error).within(path.display()))?;
+    if above.contains(&real) {
+        return Ok(());
+    }
+    above.push(real);
+    let folder = Folder::read(&path)?;
+    for (below, path) in folder.folders {
+        walk(path, format!("{name}/{below}"), above, found)?;
+    }
+    above.pop();
+    found.push((name, folder.files));
+    Ok(())
+}
+
+/// Files of a folder, with their classes.
+struct Images {
+    store: Local,
+    names: Vec<String>,
+    labels: Arc<[u32]>,
+}
+
+#[async_trait]
+impl MapPipe for Images {
+    type Out = (File, u32);
+
+    fn len(&self) -> u64 {
+        self.names.len() as u64
+    }
+    async fn get(&self, index: u64) -> Result<(File, u32)> {
+        let index = index as usize;
+        let name = &*self.names[index];
+        Ok((File::new(name, self.store.read(name).await?), self.labels[index]))
+    }
+    fn name(&self) -> String {
+        "image_folder".to_owned()
+    }
+    fn weigh(&self, (file, _): &(File, u32)) -> Option<usize> {
+        Some(file.weight() + size_of::<u32>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file).unwrap();
+        }
+        dir
+    }
+
+    fn names(root: &Path) -> Vec<(String, u32)> {
+        let read = image_folder(root).unwrap().samples.fetch().collect().unwrap();
+        read.into_iter()
+            .map(|(file, class)| {
+                assert_eq!(file.data, file.name.as_bytes());
+                (file.name.to_string(), class)
+            })
+            .collect()
+    }
+
+    /// The order is what torchvision's `make_dataset` gives for this tree: `sorted(os.walk(…))`, then sorted names.
+    #[test]
+    fn order_and_numbers_are_torchvisions() {
+        let dir = tree(&[
+            "b/z.png",
+            "b/Y.JPEG",
+            "b/s/1.webp",
+            "b/s-t/2.bmp",
+            "b/s/t/3.tif",
+            "B/1.ppm",
+            "é/1.pgm",
+            "b/x.gif",
+            "b/notes.txt",
+            "top.jpg",
+            "b/10.jpg",
+            "b/9.jpg",
+            "b/.h.jpg",
+            "b/jpg",
+        ]);
+        let expected = [
+            ("B/1.ppm", 0),
+            ("b/.h.jpg", 1),
+            ("b/10.jpg", 1),
+            ("b/9.jpg", 1),
+            ("b/Y.JPEG", 1),
+            ("b/z.png", 1),
+            ("b/s/1.webp", 1),
+            ("b/s-t/2.bmp", 1),
+            ("b/s/t/3.tif", 1),
+            ("é/1.pgm", 2),
+        ];
+        assert_eq!(names(dir.path()), expected.map(|(name, class)| (name.to_owned(), class)));
+        let set = image_folder(dir.path()).unwrap();
+        assert_eq!((&set.classes[..], set.labels.len()), (&["B", "b", "é"].map(str::to_owned)[..], 10));
+        let gifs = image_folder_of(dir.path().join("b").parent().unwrap(), &["GIF", "ppm", "pgm"]).unwrap();
+        assert_eq!(gifs.labels, [0, 1, 2]);
+    }
+
+    #[test]
+    fn classes_without_images_and_folders_without_classes_are_errors() {
+        let dir = tree(&["a/1.jpg", "b/notes.txt", ".c/x"]);
+        let error = image_folder(dir.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().ends_with("for the classes .c, b"), "{error}");
+        let error = image_folder(dir.path().join("a")).unwrap_err();
+        assert!(error.to_string().contains("no folder in it"), "{error}");
+        let error = image_folder(dir.path().join("none")).unwrap_err();
+        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("none"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_an_error_of_its_sample() {
+        let dir = tree(&["a/1.jpg", "a/2.jpg"]);
+        let set = image_folder(dir.path()).unwrap();
+        fs::remove_file(dir.path().join("a/1.jpg")).unwrap();
+        let error = set.samples.clone().fetch().collect().unwrap_err();
+        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("a/1.jpg"), "{error}");
+        assert_eq!(set.samples.subset(1..2).fetch().collect().unwrap().len(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_and_not_for_ever() {
+        use std::os::unix::ffi::OsStrExt;
+        let dir = tree(&["in/a/1.jpg", "other/2.jpg"]);
+        let link = |to: &str, at: &str| {
+            std::os::unix::fs::symlink(dir.path().join(to), dir.path().join(at)).unwrap();
+        };
+        link("other", "in/b");
+        link("in/a", "in/a/again");
+        link("in", "in/a/up");
+        link("nowhere", "in/a/0.jpg");
+        let read = image_folder(dir.path().join("in")).unwrap();
+        let read = read.samples.fetch().collect().unwrap();
+        let names: Vec<&str> = read.iter().map(|(file, _)| &*file.name).collect();
+        // `up` leads to the root, whose `a` is above it and whose `b` is not.
+        assert_eq!(names, ["a/1.jpg", "a/up/b/2.jpg", "b/2.jpg"]);
+
+        let odd = std::ffi::OsStr::from_bytes(b"\xff.jpg");
+        fs::write(dir.path().join("in/a").join(odd), "").unwrap();
+        let error = image_folder(dir.path().join("in")).unwrap_err();
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("\\xff.jpg"), "{error}");
+    }
+}

@@ -1,0 +1,83 @@
+//! Data sets that people try first, as their files lie in a folder: MNIST, CIFAR, COCO, a folder of images.
+//!
+//! Each is a function that gives data by index ([`Indexed`]): shuffled as a whole, sharded, split into parts before anything
+//! is decoded. Nothing is downloaded.
+//!
+//! The functions block: they read what tells how many samples there are, and small sets as a whole. Call them before the
+//! loop, not in async code.
+//!
+//! ```
+//! use datapipes::DataLoader;
+//! use datapipes_io::datasets::{Split, mnist};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let folder = dir.path();
+//! # std::fs::write(folder.join("train-images-idx3-ubyte"), b"\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02abcd")?;
+//! # std::fs::write(folder.join("train-labels-idx1-ubyte"), b"\0\0\x08\x01\0\0\0\x02\x07\x01")?;
+//! let train = mnist(folder, Split::Train)?;
+//! let graph = train.samples.shuffle().shard().fetch().batch(64).collate();
+//! let loader = DataLoader::builder(graph).seed(1).build()?;
+//! for batch in loader.epoch(0).blocking() {
+//!     let (images, labels) = batch?;
+//!     assert_eq!(images.shape()[0], labels.len());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod cifar;
+pub mod coco;
+mod image_folder;
+mod mnist;
+
+pub use cifar::{Cifar, Labels, cifar10, cifar100};
+pub use coco::coco;
+pub use image_folder::{IMAGE_EXTENSIONS, image_folder, image_folder_of};
+pub use mnist::{mnist, mnist_files};
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use datapipes::index::Indexed;
+use datapipes::{Error, ErrorKind, Result};
+
+/// Which part of a data set, where it comes in parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// To train with.
+    Train,
+    /// To judge by.
+    Test,
+}
+
+/// A data set in which each sample has a label.
+#[derive(Clone)]
+pub struct Labelled<T, L> {
+    /// The samples, by index, each with its label.
+    pub samples: Indexed<(T, L)>,
+    /// The labels in the order of the samples, for samplers and splits that go by them.
+    pub labels: Vec<L>,
+    /// What the labels are called: label `n` is the `n`-th. Empty where the files do not tell.
+    pub classes: Vec<String>,
+}
+
+impl<T, L> fmt::Debug for Labelled<T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (samples, classes) = (self.labels.len(), self.classes.len());
+        f.debug_struct("Labelled").field("samples", &samples).field("classes", &classes).finish()
+    }
+}
+
+/// The first of some paths that is there, or an error that names what was looked for.
+fn first_of(what: &str, paths: &[PathBuf]) -> Result<PathBuf> {
+    if let Some(path) = paths.iter().find(|path| path.exists()) {
+        return Ok(path.clone());
+    }
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    Err(Error::new(ErrorKind::NotFound, format!("{what}: there is no {}", names.join(", and no "))))
+}
+
+/// The content of a file. Blocks.
+fn read(path: &Path) -> Result<Bytes> {
+    std::fs::read(path).map(Bytes::from).map_err(|error| Error::io(error).within(path.display()))
+}

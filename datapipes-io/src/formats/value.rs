@@ -1,0 +1,250 @@
+//! What a field of a sample becomes, by its extension.
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result, Tensor};
+
+/// What a field of a sample was decoded to; see [`FieldDecoder`](super::FieldDecoder).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Value {
+    /// What it was.
+    Bytes(Bytes),
+    /// UTF-8, without a byte order mark.
+    Text(String),
+    /// A whole number.
+    Int(i64),
+    /// JSON.
+    Json(serde_json::Value),
+    /// MessagePack.
+    #[cfg(feature = "msgpack")]
+    MessagePack(rmpv::Value),
+    /// Numbers: an array, an image.
+    Tensor(Tensor),
+}
+
+impl Value {
+    /// The bytes, if it was not decoded.
+    pub fn as_bytes(&self) -> Option<&Bytes> {
+        if let Value::Bytes(bytes) = self { Some(bytes) } else { None }
+    }
+
+    /// The text, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        if let Value::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// The number, if it is one.
+    pub fn as_int(&self) -> Option<i64> {
+        if let Value::Int(number) = self { Some(*number) } else { None }
+    }
+
+    /// The JSON, if it is that.
+    pub fn as_json(&self) -> Option<&serde_json::Value> {
+        if let Value::Json(json) = self { Some(json) } else { None }
+    }
+
+    /// The MessagePack value, if it is that.
+    #[cfg(feature = "msgpack")]
+    pub fn as_message_pack(&self) -> Option<&rmpv::Value> {
+        if let Value::MessagePack(value) = self { Some(value) } else { None }
+    }
+
+    /// The tensor, if it is one.
+    pub fn as_tensor(&self) -> Option<&Tensor> {
+        if let Value::Tensor(tensor) = self { Some(tensor) } else { None }
+    }
+
+    /// About how many bytes it keeps alive.
+    pub(super) fn weight(&self) -> usize {
+        size_of::<Value>()
+            + match self {
+                Value::Bytes(bytes) => bytes.len(),
+                Value::Text(text) => text.len(),
+                Value::Int(_) => 0,
+                Value::Json(json) => json_weight(json),
+                #[cfg(feature = "msgpack")]
+                Value::MessagePack(value) => message_pack_weight(value),
+                Value::Tensor(tensor) => tensor.byte_len(),
+            }
+    }
+}
+
+fn json_weight(json: &serde_json::Value) -> usize {
+    use serde_json::Value as Json;
+    size_of::<Json>()
+        + match json {
+            Json::Null | Json::Bool(_) | Json::Number(_) => 0,
+            Json::String(text) => text.len(),
+            Json::Array(values) => values.iter().map(json_weight).sum(),
+            Json::Object(fields) => fields.iter().map(|(name, value)| name.len() + json_weight(value)).sum(),
+        }
+}
+
+#[cfg(feature = "msgpack")]
+fn message_pack_weight(value: &rmpv::Value) -> usize {
+    use rmpv::Value as Pack;
+    size_of::<Pack>()
+        + match value {
+            Pack::String(text) => text.as_bytes().len(),
+            Pack::Binary(bytes) | Pack::Ext(_, bytes) => bytes.len(),
+            Pack::Array(values) => values.iter().map(message_pack_weight).sum(),
+            Pack::Map(fields) => {
+                fields.iter().map(|(key, value)| message_pack_weight(key) + message_pack_weight(value)).sum()
+            }
+            _ => 0,
+        }
+}
+
+/// Tensors are equal if they have the same type, shape and bytes.
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Value::Bytes(a), Value::Bytes(b)) => a == b,
+            (Value::Text(a), Value::Text(b)) => a == b,
+            (Value::Int(a), Value::Int(b)) => a == b,
+            (Value::Json(a), Value::Json(b)) => a == b,
+            #[cfg(feature = "msgpack")]
+            (Value::MessagePack(a), Value::MessagePack(b)) => a == b,
+            (Value::Tensor(a), Value::Tensor(b)) => {
+                (a.dtype(), a.shape(), a.as_bytes()) == (b.dtype(), b.shape(), b.as_bytes())
+            }
+            _ => false,
+        }
+    }
+}
+
+impl From<Bytes> for Value {
+    fn from(bytes: Bytes) -> Self {
+        Value::Bytes(bytes)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Value::Text(text)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Value::Int(number)
+    }
+}
+
+impl From<serde_json::Value> for Value {
+    fn from(json: serde_json::Value) -> Self {
+        Value::Json(json)
+    }
+}
+
+impl From<Tensor> for Value {
+    fn from(tensor: Tensor) -> Self {
+        Value::Tensor(tensor)
+    }
+}
+
+/// How an extension is decoded.
+#[derive(Clone, Copy)]
+pub(super) enum Rule {
+    Bytes,
+    Text,
+    Int,
+    Json,
+    #[cfg(feature = "msgpack")]
+    MessagePack,
+}
+
+impl Rule {
+    /// By the last part of a field's name, which is in lower case.
+    pub(super) fn of(name: &str) -> Rule {
+        match name.rsplit('.').next().unwrap_or(name) {
+            "cls" | "cls2" | "class" | "count" | "index" | "inx" | "id" => Rule::Int,
+            "txt" | "text" | "transcript" => Rule::Text,
+            "json" | "jsn" => Rule::Json,
+            #[cfg(feature = "msgpack")]
+            "mp" | "msg" | "msgpack" => Rule::MessagePack,
+            // HOOK, at the merge with NPY: `"npy" => Rule::Npy`, applied as `Array::parse(data)?.tensor()`.
+            _ => Rule::Bytes,
+        }
+    }
+
+    pub(super) fn apply(self, data: Bytes) -> Result<Value> {
+        match self {
+            Rule::Bytes => Ok(Value::Bytes(data)),
+            Rule::Text => text(&data).map(|(_, text)| Value::Text(text.to_owned())),
+            Rule::Int => int(&data).map(Value::Int),
+            Rule::Json => json(&data).map(Value::Json),
+            #[cfg(feature = "msgpack")]
+            Rule::MessagePack => message_pack(&data).map(Value::MessagePack),
+        }
+    }
+}
+
+/// What is wrong, and where. The name of the field comes before it.
+fn corrupt(at: usize, what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("byte {at}: {what}"))
+}
+
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Where the text begins, and the text.
+fn text(data: &[u8]) -> Result<(usize, &str)> {
+    let begin = if data.starts_with(MARK) { MARK.len() } else { 0 };
+    match std::str::from_utf8(&data[begin..]) {
+        Ok(text) => Ok((begin, text)),
+        Err(error) => {
+            let at = begin + error.valid_up_to();
+            let wide =
+                if matches!(data, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) { " but perhaps UTF-16" } else { "" };
+            Err(corrupt(at, format!("0x{:02x} is not UTF-8{wide}", data[at])))
+        }
+    }
+}
+
+fn int(data: &[u8]) -> Result<i64> {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    let (begin, text) = text(data)?;
+    let at = begin + text.len() - text.trim_start().len();
+    let number = text.trim();
+    number.parse().map_err(|error: std::num::ParseIntError| {
+        let shown: String = number.chars().take(40).collect();
+        match error.kind() {
+            PosOverflow | NegOverflow => corrupt(at, format!("{shown} is out of the range of 64 bits")),
+            _ => corrupt(at, format!("{shown:?} is no whole number")),
+        }
+    })
+}
+
+fn json(data: &[u8]) -> Result<serde_json::Value> {
+    let (begin, text) = text(data)?;
+    serde_json::from_str(text).map_err(|error| {
+        let at = begin + offset(text.as_bytes(), &error);
+        corrupt(at, "no JSON").with_source(error)
+    })
+}
+
+/// Where in the text an error is: it tells line and column, from 1.
+pub(crate) fn offset(text: &[u8], error: &serde_json::Error) -> usize {
+    let mut breaks = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+    let line = match error.line() {
+        0 | 1 => 0,
+        line => breaks.nth(line - 2).unwrap_or(text.len()),
+    };
+    (line + error.column().saturating_sub(1)).min(text.len())
+}
+
+/// Deeper values are refused.
+#[cfg(feature = "msgpack")]
+const DEPTH: usize = 128;
+
+#[cfg(feature = "msgpack")]
+fn message_pack(data: &[u8]) -> Result<rmpv::Value> {
+    let mut rest = data;
+    let value = rmpv::decode::read_value_with_max_depth(&mut rest, DEPTH);
+    let at = data.len() - rest.len();
+    match value {
+        Ok(_) if !rest.is_empty() => Err(corrupt(at, format!("{} bytes behind the value", rest.len()))),
+        Ok(value) => Ok(value),
+        Err(error) => Err(corrupt(at, "no MessagePack").with_source(error)),
+    }
+}

@@ -1,0 +1,11 @@
+//! Any bytes as a file of CIFAR's.
+#![no_main]
+
+use datapipes_io::datasets::{Cifar, Labels};
+use datapipes_io::testing::read_all;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    for format in [Cifar::ten(), Cifar::hundred(Labels::Fine), Cifar::hundred(Labels::Coarse)] {
+        drop(read_all(format, data.to_vec()));
+    }
+});
