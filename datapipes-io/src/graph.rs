@@ -166,6 +166,7 @@ pub trait FileRefGraph: Sized {
     /// ```
     #[cfg(feature = "mmap")]
     fn map_files(self) -> Graph<File>;
+
     /// Opens each tar archive while it arrives, and yields its regular files in order.
     ///
     /// As `load_files().untar()`, but no archive is ever whole in memory, and its first member comes before the rest is
@@ -199,6 +200,7 @@ impl FileRefGraph for Graph<FileRef> {
     #[cfg(feature = "mmap")]
     fn map_files(self) -> Graph<File> {
         self.pipe(crate::MapFiles)
+    }
     fn stream_untar(self) -> Graph<File> {
         self.pipe(StreamUntar::new())
     }
@@ -209,7 +211,8 @@ pub trait FileGraph: Sized {
     /// Opens each tar archive, also a compressed one, and yields its regular files in order.
     ///
     /// Members are slices of the archive: nothing is copied, and a member keeps its archive in memory. Those of a compressed
-    /// archive are slices of the pieces in which it is inflated. They stream out one by one. Where a format allows no quiet end there is none; see [`Untar`] for the rules.
+    /// archive are slices of the pieces in which it is inflated. They stream out one by one. Where a format allows no quiet
+    /// end there is none; see [`Untar`] for the rules.
     ///
     /// # Errors
     /// An archive that is damaged or cut yields the members before the damage, then one error, and the next archive

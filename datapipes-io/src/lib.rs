@@ -13,8 +13,8 @@
 //! ```
 //!
 //! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
-//! - [`formats`]: tar archives (streamed, by index, written), gzip, and WebDataset's samples.
-//! - [`formats`]: tar archives, gzip, and WebDataset's samples.
+//! - [`formats`]: archives, compression, records, arrays, rows and samples, with a table of them; and [`Format`], the door for
+//!   one of your own.
 //! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, as their files lie in a folder.
 //! - [`tables`]: data sets in a database, a row a sample: SQLite, and Cassandra and ScyllaDB, by features.
 //! - [`SplitsFile`]: splits of a data set in a file.
@@ -38,8 +38,6 @@ mod splits;
 pub use backoff::Backoff;
 pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
-pub use graph::{FileGraph, FileRefGraph, StoreGraph};
-pub use formats::{Format, Gunzip, ReadAs, Sample, Samples, Untar};
 pub use graph::{FileGraph, FileRefGraph, SampleGraph, StoreGraph};
 pub use splits::SplitsFile;
 #[cfg(feature = "mmap")]

@@ -134,7 +134,7 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
     /// Refuses a field ending in `.gz` that inflates to more than `bytes`, or to more than `ratio` times its own size
     /// once it is past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        FieldDecoder { expansion: Expansion { bytes, ratio }, ..self }
+        FieldDecoder { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
     }
 
     /// Decodes all fields of a sample.

@@ -49,7 +49,7 @@ impl Idx {
     /// Refuses a gzipped file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
     /// past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Idx { expansion: Expansion { bytes, ratio }, ..self }
+        Idx { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
     }
 
     /// The array in a file, which may be gzipped.

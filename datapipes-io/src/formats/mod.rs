@@ -3,6 +3,31 @@
 //! A format reads a [`File`](crate::File) and yields what is in it, one by one, through one door: [`Format`]. So
 //! `files.read_as(format)` is a pipe like any other, with origins, errors that name their place, and spread over workers; a
 //! format of your own is one `impl` in a file of yours.
+//!
+//! | what | reads | writes | without a copy | parts of a file in parallel | by index | feature |
+//! |---|---|---|---|---|---|---|
+//! | tar (v7, ustar, GNU, pax; sparse refused) | [`Untar`], [`Tar`]; as it arrives [`StreamUntar`] | [`TarWriter`], [`ShardWriter`] | members are slices | by [`TarIndex`] | [`IndexedTar`] | |
+//! | WebDataset samples | [`Samples`], fields by [`FieldDecoder`] | [`SampleWriter`], [`ShardWriter`] | fields are slices | by [`TarIndex`] | [`IndexedTar::samples`] | |
+//! | gzip, Zstandard, LZ4, bzip2, xz | [`Decompress`]; most formats below by themselves | gzip by [`ShardWriter`] | – | no | no | `zstd`, `lz4`, `bzip2`, `xz` |
+//! | zip | [`Unzip`] | – | stored members are slices | no | no | `zip` |
+//! | NPY | [`Npy`] | [`Array::write_npy`] | native, C order, aligned; else one copy | – | – | |
+//! | NPZ | [`Npz`], [`NpzMap`] | [`NpzWriter`] | stored and aligned; else one copy | [`NpzMembers`] | no | `zip` |
+//! | TFRecord, `tf.train.Example` | [`TfRecords`], [`TfExamples`] | [`TfRecordWriter`] | records and bytes are slices | by [`TfRecordIndex`] | [`IndexedTfRecords`] | `tfrecord` |
+//! | RecordIO (MXNet) | [`RecordIo`], [`ImageRecord`] | [`RecordIoWriter`] | records of one part are slices | by [`RecordIoIndex`] | [`IndexedRecordIo`] | |
+//! | MDS (MosaicML) | [`MdsShards`] | – | bytes are slices | by `index.json` | [`Mds`] | `zstd` for packed shards |
+//! | Parquet | [`Parquet`], [`ParquetRows`] | – | no, it is decoded | row groups, [`ParquetFile`] | [`ParquetFile`] | `parquet` |
+//! | Arrow IPC, files and streams | [`ArrowIpc`], [`ArrowRows`] | – | columns are slices | no | no | `arrow` |
+//! | text, by lines | [`Lines`], [`ByteLines`] | – | [`ByteLines`] | no | no | |
+//! | JSON lines | [`JsonLines`] | – | no | no | no | |
+//! | CSV, TSV | [`Csv`] | – | no | no | no | `csv` |
+//! | MessagePack | [`MsgPack`] | – | no | no | no | `msgpack` |
+//! | safetensors | [`SafeTensors`] | [`write_safetensors`] | aligned; else one copy | no | no | `safetensors` |
+//! | IDX (MNIST) | [`Idx`] | – | bytes; else one copy | no | [`datasets`](crate::datasets) | |
+//! | LMDB | – | – | one copy | – | [`Lmdb`] | `lmdb` |
+//! | Beton (FFCV) | out of scope | | | | | |
+//!
+//! Data sets that are folders of known files (MNIST, CIFAR, COCO, a folder of images) are in [`datasets`](crate::datasets);
+//! tables of databases in [`tables`](crate::tables).
 
 mod aligned;
 #[cfg(feature = "arrow")]
@@ -10,73 +35,65 @@ pub mod arrow;
 mod compression;
 #[cfg(feature = "csv")]
 mod csv;
+mod fields;
 mod format;
+mod idx;
 mod json_lines;
 mod lines;
+#[cfg(feature = "lmdb")]
+mod lmdb;
 mod mds;
 #[cfg(feature = "msgpack")]
 mod msgpack;
-mod recordio;
-#[cfg(feature = "safetensors")]
-mod safetensors;
 mod npy;
-#[cfg(feature = "lmdb")]
-mod lmdb;
 #[cfg(feature = "parquet")]
 mod parquet;
+mod recordio;
 mod rows;
+#[cfg(feature = "safetensors")]
+mod safetensors;
 mod samples;
 mod tar;
 #[cfg(feature = "tfrecord")]
 mod tfrecord;
+mod value;
 #[cfg(feature = "zip")]
 mod zip;
-mod fields;
-mod format;
-mod idx;
-mod samples;
-mod tar;
-mod untar;
-mod value;
 
-pub use compression::{Codec, Decompress, Expansion, Gunzip};
-#[cfg(feature = "csv")]
-pub use csv::{Csv, Row};
-pub use format::{Entries, Entry, Format, ReadAs};
-pub use json_lines::JsonLines;
-pub use lines::{ByteLines, Lines};
-pub use mds::{Mds, MdsImage, MdsIndex, MdsSample, MdsShards, MdsValue};
-#[cfg(feature = "msgpack")]
-pub use msgpack::MsgPack;
-pub use recordio::{ImageRecord, IndexedRecordIo, RecordIo, RecordIoIndex, RecordIoWriter};
-#[cfg(feature = "safetensors")]
-pub use safetensors::{SafeTensors, write_safetensors};
-pub use npy::{Array, Npy, NpyType};
-#[cfg(feature = "zip")]
-pub use npy::{Arrays, Npz, NpzMap, NpzMember, NpzMembers, NpzWriter};
 #[cfg(feature = "parquet")]
 pub use self::parquet::{Parquet, ParquetFile, ParquetRows};
 #[cfg(feature = "arrow")]
 pub use arrow::{ArrowIpc, ArrowRows};
-pub use compression::{Codec, Expansion, Gunzip};
+pub use compression::{Codec, Decompress, Expansion, Gunzip};
+#[cfg(feature = "csv")]
+pub use csv::Csv;
 pub use fields::{Decoded, FieldDecoder};
 pub use format::{Entries, Entry, Format, ReadAs};
+pub use idx::Idx;
+pub use json_lines::JsonLines;
+pub use lines::{ByteLines, Lines};
 #[cfg(feature = "lmdb")]
 pub use lmdb::{Lmdb, LmdbItems};
-pub use rows::Row;
-pub use samples::{Sample, Samples};
-#[cfg(feature = "tfrecord")]
-pub use tfrecord::{
-    Example, Feature, IndexedTfRecords, SequenceExample, TfExamples, TfRecordIndex, TfRecordWriter, TfRecords,
-};
+pub use mds::{Mds, MdsImage, MdsIndex, MdsSample, MdsShards, MdsValue};
+#[cfg(feature = "msgpack")]
+pub use msgpack::MsgPack;
+pub use npy::{Array, Npy, NpyType};
 #[cfg(feature = "zip")]
-pub use zip::Unzip;
+pub use npy::{Arrays, Npz, NpzMap, NpzMember, NpzMembers, NpzWriter};
+pub use recordio::{ImageRecord, IndexedRecordIo, RecordIo, RecordIoIndex, RecordIoWriter};
+pub use rows::Row;
+#[cfg(feature = "safetensors")]
+pub use safetensors::{SafeTensors, write_safetensors};
+pub use samples::{Sample, Samples};
 pub use tar::{
     IndexedSamples, IndexedTar, SampleWriter, Shard, ShardWriter, StreamUntar, Tar, TarIndex, TarMember,
     TarWriter, Untar,
 };
-pub use idx::Idx;
-pub use samples::{Sample, Samples};
-pub use untar::Untar;
+#[cfg(feature = "tfrecord")]
+pub use tfrecord::{
+    Example, Feature, IndexedTfRecords, SequenceExample, TfExamples, TfRecordIndex, TfRecordWriter, TfRecords,
+};
 pub use value::Value;
 pub(crate) use value::offset as json_offset;
+#[cfg(feature = "zip")]
+pub use zip::Unzip;

@@ -1,5 +1,6 @@
 //! What a field of a sample becomes, by its extension.
 
+use super::Array;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result, Tensor};
 
@@ -152,6 +153,7 @@ pub(super) enum Rule {
     Json,
     #[cfg(feature = "msgpack")]
     MessagePack,
+    Npy,
 }
 
 impl Rule {
@@ -163,7 +165,7 @@ impl Rule {
             "json" | "jsn" => Rule::Json,
             #[cfg(feature = "msgpack")]
             "mp" | "msg" | "msgpack" => Rule::MessagePack,
-            // HOOK, at the merge with NPY: `"npy" => Rule::Npy`, applied as `Array::parse(data)?.tensor()`.
+            "npy" => Rule::Npy,
             _ => Rule::Bytes,
         }
     }
@@ -176,6 +178,7 @@ impl Rule {
             Rule::Json => json(&data).map(Value::Json),
             #[cfg(feature = "msgpack")]
             Rule::MessagePack => message_pack(&data).map(Value::MessagePack),
+            Rule::Npy => Array::parse(data)?.tensor().map(Value::Tensor),
         }
     }
 }

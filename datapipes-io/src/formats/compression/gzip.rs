@@ -76,7 +76,7 @@ pub(in crate::formats) fn is_gzip(data: &[u8]) -> bool {
 }
 
 /// The content of a gzip file, all of it or an error.
-pub(in crate::formats) fn inflate(data: &Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
+fn inflate(data: &Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
     reader::whole(Codec::Gzip, data.clone(), expansion, cx)
 }
 

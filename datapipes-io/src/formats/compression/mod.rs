@@ -20,7 +20,7 @@ use datapipes::{Context, Result};
 pub use decompress::Decompress;
 pub(in crate::formats) use decompress::{Opened, open};
 pub use gzip::Gunzip;
-pub(in crate::formats) use gzip::{inflate, is_gzip};
+pub(in crate::formats) use gzip::is_gzip;
 #[cfg(feature = "csv")]
 pub(in crate::formats) use reader::fault;
 pub(in crate::formats) use reader::{reader, unpack};

@@ -8,14 +8,11 @@ use std::fmt;
 use ::csv::StringRecord;
 use datapipes::{Context, Result};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::compression::{Expansion, open};
-use super::{Entries, Format};
+use super::{Entries, Format, Row};
 use crate::File;
-
-/// A row by the names of its columns, all of them texts. Columns are in the order of their names.
-pub type Row = Map<String, Value>;
 
 /// CSV and TSV files (RFC 4180), a row an item: by the names of the columns, as a list of texts, or as any type of serde's.
 ///
