@@ -19,6 +19,7 @@ use super::value::{Rule, Value};
 /// | `txt`, `text`, `transcript` | [`Value::Text`] |
 /// | `json`, `jsn` | [`Value::Json`], at most 128 levels deep |
 /// | `mp`, `msg`, `msgpack` | [`Value::MessagePack`] with the feature `msgpack`, at most 128 levels deep |
+/// | `npy` | [`Value::Tensor`], a slice of the archive where it is aligned, native and in C order, else a copy |
 /// | others | [`Value::Bytes`], a slice of the archive |
 ///
 /// - The last part of a compound extension tells: `seg.json` is JSON. A field that ends in `.gz` is inflated first, and

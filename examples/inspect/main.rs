@@ -1,0 +1,162 @@
+//! Prints what is in files, one JSON object an item: of an archive, a shard of samples, records, arrays, rows, pictures.
+//!
+//! `cargo run --release --example inspect -- URL_OR_PATH` goes by name and content; a folder is taken file by file, or as
+//! the data set it is. `--as` says what to see: `bytes`, `members`, `samples`, `lines`, `records`, `arrays`, `rows` or
+//! `images`. `--limit N` ends after so many. What cannot be read is an object with `error` in its place, and the exit
+//! status 1; with `--skip-errors` it goes on behind it. `--dump DIR` writes each array or picture as an `.npy` file,
+//! `--pack OUT.tar` the samples as a new shard.
+
+#[path = "../support/args.rs"]
+mod args;
+mod files;
+mod kind;
+mod sets;
+mod show;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use datapipes::{BoxError, DataLoader, Item, Items, OnError, Origin, Result};
+use datapipes_io::formats::SampleWriter;
+use futures::StreamExt;
+use serde_json::json;
+
+use args::Args;
+use kind::As;
+use show::Shown;
+
+const USAGE: &str = "inspect URL_OR_PATH [--as auto|bytes|members|samples|lines|records|arrays|rows|images] [--limit N] \
+                     [--skip-errors] [--dump DIR] [--pack OUT.tar]";
+
+fn main() -> ExitCode {
+    let args = Args::parse(&["skip-errors"], &["as", "limit", "dump", "pack"], USAGE);
+    let Some(place) = args.words.first() else {
+        eprintln!("what is to be inspected is missing\n{USAGE}");
+        return ExitCode::from(2);
+    };
+    let seen_as = args.get("as").unwrap_or(As::Auto);
+    let limit = args.get("limit").unwrap_or(u64::MAX);
+    let outputs = Outputs { dump: args.get("dump"), pack: args.get("pack") };
+    match run(place, seen_as, limit, args.has("skip-errors"), &outputs) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        // Who reads has gone.
+        Err(error) if broken_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where else things go.
+struct Outputs {
+    dump: Option<PathBuf>,
+    pack: Option<PathBuf>,
+}
+
+/// Whether all could be read.
+fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> Result<bool, BoxError> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let seen_as = if outputs.pack.is_some() && seen_as == As::Auto { As::Samples } else { seen_as };
+    let graph = match files::find(place).and_then(|found| show::graph(found, seen_as, outputs.dump.is_some()))
+    {
+        Ok(graph) => graph,
+        Err(error) => {
+            writeln!(out, "{}", failure(&error))?;
+            out.flush()?;
+            return Ok(false);
+        }
+    };
+    let mut dump = outputs.dump.as_deref().map(Dump::new).transpose()?;
+    let mut pack = match &outputs.pack {
+        Some(path) => Some(SampleWriter::new(std::io::BufWriter::new(fs::File::create(path)?))),
+        None => None,
+    };
+
+    // An error is an item here, so that it is printed in its place.
+    let loader = DataLoader::builder(graph.through(both)).on_error(OnError::fail()).build()?;
+    let (mut shown, mut failed) = (0, 0_u64);
+    for item in loader.epoch(0).blocking() {
+        if shown == limit {
+            break;
+        }
+        match item? {
+            Ok(item) => {
+                writeln!(out, "{}", item.json)?;
+                if let (Some(dump), Some(array)) = (&mut dump, &item.array) {
+                    dump.write(&array.name, &array.npy)?;
+                }
+                if let (Some(pack), Some(sample)) = (&mut pack, &item.sample) {
+                    pack.write(sample)?;
+                }
+            }
+            Err(error) => {
+                writeln!(out, "{}", failure(&error))?;
+                failed += 1;
+                if !skips {
+                    break;
+                }
+            }
+        }
+        shown += 1;
+    }
+    if let Some(pack) = pack {
+        pack.finish()?.flush()?;
+    }
+    out.flush()?;
+    if skips && failed > 0 {
+        eprintln!("{failed} could not be read");
+    }
+    Ok(skips || failed == 0)
+}
+
+fn failure(error: &datapipes::Error) -> serde_json::Value {
+    let item = error.item().map(ToString::to_string);
+    json!({ "error": format!("{:?}", error.kind()), "node": error.node(), "item": item, "cause": error.cause() })
+}
+
+fn broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Items and errors alike as items.
+fn both(items: Items<Shown>) -> Items<Result<Shown>> {
+    let mut number = 0;
+    Items::from_stream(items.map(move |item| {
+        number += 1;
+        Ok(match item {
+            Ok(item) => item.map(Ok),
+            Err(error) => Item::new(Err(error), Origin::root(0, number)),
+        })
+    }))
+}
+
+/// A folder of `.npy` files.
+struct Dump {
+    folder: PathBuf,
+    /// How often each name came.
+    names: HashMap<String, usize>,
+}
+
+impl Dump {
+    fn new(folder: &Path) -> std::io::Result<Dump> {
+        fs::create_dir_all(folder)?;
+        Ok(Dump { folder: folder.to_owned(), names: HashMap::new() })
+    }
+
+    /// Writes an array under its name, of which nothing leaves the folder; one that comes again gets a number.
+    fn write(&mut self, name: &str, npy: &[u8]) -> std::io::Result<()> {
+        let plain: String =
+            name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+        let plain = plain.trim_start_matches('.');
+        let plain = if plain.is_empty() { "array" } else { plain };
+        let times = self.names.entry(plain.to_owned()).or_default();
+        *times += 1;
+        let file = if *times == 1 { format!("{plain}.npy") } else { format!("{plain}-{times}.npy") };
+        fs::write(self.folder.join(file), npy)
+    }
+}

@@ -1,0 +1,86 @@
+//! Data sets that are folders, or databases: MDS and LMDB.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::index::Indexed;
+use datapipes::{Error, ErrorKind, Graph, Result};
+use datapipes_io::formats::{Lmdb, Mds, MdsIndex, MdsSample, MdsValue, Sample};
+use datapipes_io::prelude::*;
+use datapipes_io::stores::Store;
+use serde_json::{Map, Value, json};
+
+use crate::kind::As;
+use crate::show::{Shown, dtype, sha256, show, size_and_hash};
+
+/// A data set of MosaicML's, as rows or as samples.
+///
+/// # Errors
+/// An index that cannot be read; what it cannot be seen as.
+pub fn mds(store: Arc<dyn Store>, seen_as: As) -> Result<Graph<Shown>> {
+    let index = store.clone().files(["index.json"]).load_files().named("index").collect()?.remove(0);
+    let samples = Indexed::new(Mds::new(store, "", MdsIndex::parse(&index.data)?)).fetch().named("mds");
+    match seen_as {
+        As::Auto | As::Rows => Ok(show(samples, |origin, sample: MdsSample| {
+            let row: Map<_, _> =
+                sample.values().map(|(name, value)| (name.to_owned(), shown(value))).collect();
+            Ok(json!({ "index": origin.index(), "row": row }).into())
+        })),
+        As::Samples => Ok(show(samples, |origin, sample: MdsSample| {
+            let key = format!("{:08}", origin.index());
+            let fields = sample.values().map(|(name, value)| (name.to_owned(), stored(value)));
+            let sample = fields.fold(Sample::new(key), |sample, (name, data)| sample.with(name, data));
+            Ok(Shown::sample(sample))
+        })),
+        _ => Err(Error::new(ErrorKind::Unsupported, "an MDS data set is seen as rows or samples")),
+    }
+}
+
+/// A value as it is; of what is no text or number, size and hash.
+fn shown(value: &MdsValue) -> Value {
+    match value {
+        MdsValue::Bytes(data) => size_and_hash(data),
+        MdsValue::Text(text) | MdsValue::Decimal(text) => text.as_str().into(),
+        MdsValue::Int(number) => (*number).into(),
+        MdsValue::UInt(number) => (*number).into(),
+        MdsValue::Float(number) => (*number).into(),
+        MdsValue::Json(json) => json.clone(),
+        MdsValue::Array(tensor) => {
+            json!({ "dtype": dtype(tensor), "shape": tensor.shape(), "sha256": sha256(tensor.as_bytes()) })
+        }
+        MdsValue::Image(image) => json!({
+            "width": image.width, "height": image.height, "mode": image.mode, "sha256": sha256(&image.pixels),
+        }),
+        MdsValue::List(values) => values.iter().map(shown).collect(),
+        _ => Value::Null,
+    }
+}
+
+/// A value as the content of a file.
+fn stored(value: &MdsValue) -> Bytes {
+    match value {
+        MdsValue::Bytes(data) => data.clone(),
+        MdsValue::Array(tensor) => Bytes::copy_from_slice(tensor.as_bytes()),
+        MdsValue::Image(image) => image.pixels.clone(),
+        MdsValue::Text(text) | MdsValue::Decimal(text) => text.clone().into(),
+        value => shown(value).to_string().into(),
+    }
+}
+
+/// An LMDB database as records, in the order of the keys.
+///
+/// # Errors
+/// A database that cannot be opened; what it cannot be seen as.
+pub fn lmdb(path: &Path, seen_as: As) -> Result<Graph<Shown>> {
+    if !matches!(seen_as, As::Auto | As::Records) {
+        return Err(Error::new(ErrorKind::Unsupported, "an LMDB database is seen as records"));
+    }
+    let items = Indexed::new(Lmdb::open(path)?.items()?).fetch().named("lmdb");
+    Ok(show(items, |origin, (key, value): (Bytes, Bytes)| {
+        let key = String::from_utf8_lossy(&key).into_owned();
+        let (size, sha256) = (value.len(), sha256(&value));
+        Ok(json!({ "index": origin.index(), "key": key, "size": size, "sha256": sha256, "features": null })
+            .into())
+    }))
+}

@@ -1,0 +1,299 @@
+//! The graphs: from files of a kind to what is printed of them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Arity, Context, Error, ErrorKind, Facts, Graph, Items, Origin, Pipe, Result, Tensor};
+use datapipes_image::{ImageFormat, decode};
+use datapipes_io::formats::{
+    Array, ArrowIpc, ArrowRows, Csv, Entries, Entry, Example, Feature, Format, Idx, JsonLines, Lines,
+    MsgPack, Npy, Npz, Parquet, ParquetRows, RecordIo, SafeTensors, Sample, TfRecords, Unzip,
+};
+use datapipes_io::prelude::*;
+use datapipes_io::stores::Store;
+use datapipes_io::{File, FileRef};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::files::Found;
+use crate::kind::{As, Kind};
+
+/// What is printed of an item, and what else may be done with it.
+#[derive(Clone)]
+pub struct Shown {
+    pub json: Value,
+    pub array: Option<Dumped>,
+    pub sample: Option<Sample>,
+}
+
+/// An array or a picture as an `.npy` file.
+#[derive(Clone)]
+pub struct Dumped {
+    pub name: String,
+    pub npy: Vec<u8>,
+}
+
+impl From<Value> for Shown {
+    fn from(json: Value) -> Shown {
+        Shown { json, array: None, sample: None }
+    }
+}
+
+impl Shown {
+    pub fn sample(sample: Sample) -> Shown {
+        let fields = sample.fields().map(|(field, data)| (field.to_owned(), size_and_hash(data)));
+        let fields: serde_json::Map<_, _> = fields.collect();
+        Shown { json: json!({ "key": sample.key(), "fields": fields }), array: None, sample: Some(sample) }
+    }
+}
+
+/// What there is, seen as what is wanted; with arrays and pictures as files, if they are to be dumped.
+///
+/// # Errors
+/// What cannot be seen so.
+pub fn graph(found: Found, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
+    match found {
+        Found::Files(store, groups) => {
+            let one = |(kind, names): (Kind, Vec<String>)| {
+                let seen_as = if seen_as == As::Auto { kind.usual() } else { seen_as };
+                files(store.clone().files(names), kind, seen_as, dump)
+            };
+            let mut graphs = groups.into_iter().map(one).collect::<Result<Vec<_>>>()?;
+            Ok(if graphs.len() == 1 { graphs.remove(0) } else { Graph::concat(graphs) })
+        }
+        Found::Mds(store) => crate::sets::mds(store, seen_as),
+        Found::Lmdb(path) => crate::sets::lmdb(&path, seen_as),
+    }
+}
+
+fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
+    let whole = |files: Graph<FileRef>| files.load_files().decompress();
+    let members = |files: Graph<FileRef>| match kind {
+        Kind::Tar => Some(files.load_files().untar()),
+        Kind::Zip | Kind::Npz => Some(whole(files).read_as(Unzip::new())),
+        _ => None,
+    };
+    let opened = |files: Graph<FileRef>| match kind {
+        Kind::Tar | Kind::Zip => members(files).expect("both are archives"),
+        _ => whole(files),
+    };
+    Ok(match seen_as {
+        As::Auto => unreachable!("each kind has its usual form"),
+        As::Bytes => show(whole(files), |_, file: File| Ok(size_and_hash(&file.data).into())),
+        As::Members => match members(files) {
+            Some(members) => show(members, |_, file: File| {
+                let (size, sha256) = (file.data.len(), sha256(&file.data));
+                Ok(json!({ "name": &*file.name, "type": "file", "size": size, "sha256": sha256 }).into())
+            }),
+            None => return Err(cannot(kind, "members")),
+        },
+        As::Samples => show(opened(files).samples(), |_, sample: Sample| Ok(Shown::sample(sample))),
+        As::Lines => show(opened(files).read_as(Lines::new()), |origin, text: String| {
+            Ok(json!({ "index": origin.index(), "text": text }).into())
+        }),
+        As::Records => match kind {
+            Kind::RecordIo => show(files.load_files().read_as(RecordIo::new()), |origin, data: Bytes| {
+                Ok(record(origin, &data, Value::Null).into())
+            }),
+            _ => show(files.load_files().read_as(TfRecords::new()), |origin, data: Bytes| {
+                let features = Example::parse(data.clone()).map_or(Value::Null, |example| features(&example));
+                Ok(record(origin, &data, features).into())
+            }),
+        },
+        As::Arrays => match kind {
+            Kind::Npy => show_arrays(files.load_files().read_as(Npy::new()), dump),
+            Kind::Npz => show_arrays(whole(files).read_as(Npz::new()), dump),
+            Kind::SafeTensors => show_tensors(whole(files).read_as(SafeTensors::new()), dump),
+            Kind::Idx => show_tensors(files.load_files().read_as(Idx::new()), dump),
+            _ => show_arrays(opened(files).read_as(Arrays), dump),
+        },
+        As::Rows => rows(files, kind)?,
+        As::Images => {
+            let pictures = opened(files).filter(move |file| {
+                // Of an archive the pictures; else what was asked for.
+                !matches!(kind, Kind::Tar | Kind::Zip) || Kind::of(&file.name, &file.data) == Kind::Image
+            });
+            show(pictures, move |_, file: File| picture(&file, dump))
+        }
+    })
+}
+
+fn rows(files: Graph<FileRef>, kind: Kind) -> Result<Graph<Shown>> {
+    fn row<T: serde::Serialize>(origin: &Origin, row: T) -> Result<Shown> {
+        let row = serde_json::to_value(row).map_err(Error::user)?;
+        Ok(json!({ "index": origin.index(), "row": row }).into())
+    }
+    let packed = files.load_files();
+    Ok(match kind {
+        Kind::Csv => show(packed.read_as(Csv::rows()), row),
+        Kind::Tsv => show(packed.read_as(Csv::rows().tsv()), row),
+        Kind::Parquet => show(packed.decompress().read_as(ParquetRows::new(Parquet::new())), row),
+        Kind::Arrow => show(packed.decompress().read_as(ArrowRows::new(ArrowIpc::new())), row),
+        Kind::MsgPack => show(packed.read_as(MsgPack::<Value>::new()), row),
+        Kind::JsonLines | Kind::Text | Kind::Other => show(packed.read_as(JsonLines::values()), row),
+        _ => return Err(cannot(kind, "rows")),
+    })
+}
+
+fn cannot(kind: Kind, what: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("a file of kind {kind:?} has no {what}"))
+}
+
+fn record(origin: &Origin, data: &[u8], features: Value) -> Value {
+    json!({ "index": origin.index(), "size": data.len(), "sha256": sha256(data), "features": features })
+}
+
+/// Numbers as they are; of bytes the text, if they are some, else size and hash.
+fn features(example: &Example) -> Value {
+    let shown = |feature: &Feature| match feature {
+        Feature::Floats(values) => json!(values),
+        Feature::Ints(values) => json!(values),
+        Feature::Bytes(values) => values.iter().map(text_or_hash).collect(),
+        _ => Value::Array(Vec::new()),
+    };
+    example.features().map(|(name, feature)| (name.to_owned(), shown(feature))).collect()
+}
+
+fn text_or_hash(data: &Bytes) -> Value {
+    let text =
+        std::str::from_utf8(data).ok().filter(|text| !text.chars().any(|c| c.is_control() && c != '\n'));
+    text.map_or_else(|| size_and_hash(data), Value::from)
+}
+
+pub fn size_and_hash(data: &[u8]) -> Value {
+    json!({ "size": data.len(), "sha256": sha256(data) })
+}
+
+pub fn sha256(data: &[u8]) -> String {
+    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn show_arrays(arrays: Graph<Array>, dump: bool) -> Graph<Shown> {
+    show(arrays, move |origin, array: Array| {
+        let name = array_name(origin);
+        let json = json!({
+            "name": name,
+            "dtype": array.dtype().name(),
+            "shape": array.shape(),
+            "fortran_order": array.fortran_order(),
+            "sha256": sha256(&array.values_le()?),
+        });
+        let array = dump.then(|| Dumped { name, npy: array.to_npy() });
+        Ok(Shown { json, array, sample: None })
+    })
+}
+
+fn show_tensors(tensors: Graph<Tensor>, dump: bool) -> Graph<Shown> {
+    show(tensors, move |origin, tensor: Tensor| {
+        let name = array_name(origin);
+        // Some types, such as bfloat16, have no NPY form.
+        let array = if dump { Array::from_tensor(&tensor).ok() } else { None };
+        let json = json!({
+            "name": name,
+            "dtype": dtype(&tensor),
+            "shape": tensor.shape(),
+            "fortran_order": false,
+            "sha256": sha256(tensor.as_bytes()),
+        });
+        Ok(Shown { json, array: array.map(|array| Dumped { name, npy: array.to_npy() }), sample: None })
+    })
+}
+
+/// NumPy's name.
+pub fn dtype(tensor: &Tensor) -> String {
+    Array::from_tensor(tensor).map_or_else(
+        |_| format!("{:?}", tensor.dtype()).to_lowercase(),
+        |array| array.dtype().name().to_owned(),
+    )
+}
+
+/// The member's name; of a file that is one array, the file's without its ending.
+fn array_name(origin: &Origin) -> String {
+    if let Some(name) = origin.name() {
+        return name.to_owned();
+    }
+    let file = origin.parent().map(|file| file.name().map_or_else(|| file.to_string(), str::to_owned));
+    let file = file.unwrap_or_default();
+    let base = file.rsplit('/').next().unwrap_or(&file);
+    base.split_once('.').map_or(base, |(stem, _)| stem).to_owned()
+}
+
+fn picture(file: &File, dump: bool) -> Result<Shown> {
+    let image = decode(&file.data)?;
+    let format = ImageFormat::of(&file.data).map(|format| format.to_string());
+    let (width, height, channels) = (image.width(), image.height(), image.channels());
+    let json = json!({
+        "name": &*file.name, "format": format, "width": width, "height": height, "channels": channels,
+        "dtype": "uint8", "sha256": sha256(image.data()),
+    });
+    let array = if dump {
+        let shape = [height as usize, width as usize, usize::from(channels)];
+        let array = Array::from_tensor(&Tensor::from_vec(image.into_data(), shape)?)?;
+        Some(Dumped { name: file.name.to_string(), npy: array.to_npy() })
+    } else {
+        None
+    };
+    Ok(Shown { json, array, sample: None })
+}
+
+/// The arrays among the members of an archive: `.npy`, `.npz`; a format of its own, made of others.
+struct Arrays;
+
+impl Format for Arrays {
+    type Item = Array;
+
+    fn open(&self, file: File, cx: &Context) -> Result<Entries<Array>> {
+        let stem = |name: &str| Arc::from(name.strip_suffix(".npy").unwrap_or(name));
+        match Kind::of(&file.name, &file.data) {
+            Kind::Npy => {
+                let name = stem(&file.name);
+                let entries = Npy::new().open(file, cx)?;
+                Ok(Box::new(entries.map(move |entry| match entry {
+                    Entry::Item(_, array) => Entry::Item(Some(Arc::clone(&name)), array),
+                    entry => entry,
+                })))
+            }
+            Kind::Npz => Npz::new().open(file, cx),
+            _ => Ok(Box::new(std::iter::empty())),
+        }
+    }
+}
+
+/// What is printed of each item; hashing is done by the workers.
+pub fn show<T, F>(graph: Graph<T>, shown: F) -> Graph<Shown>
+where
+    T: Send + 'static,
+    F: Fn(&Origin, T) -> Result<Shown> + Send + Sync + 'static,
+{
+    graph.pipe(Show(Arc::new(shown)))
+}
+
+struct Show<F>(Arc<F>);
+
+impl<T, F> Pipe<T> for Show<F>
+where
+    T: Send + 'static,
+    F: Fn(&Origin, T) -> Result<Shown> + Send + Sync + 'static,
+{
+    type Out = Shown;
+
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<Shown> {
+        let shown = self.0.clone();
+        input.each(cx, move |item| {
+            let origin = item.origin().clone();
+            Some(item.try_map(|value| shown(&origin, value)))
+        })
+    }
+    fn name(&self) -> String {
+        "show".to_owned()
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
