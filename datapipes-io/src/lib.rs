@@ -13,7 +13,7 @@
 //! ```
 //!
 //! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
-//! - [`formats`]: tar archives, gzip, and WebDataset's samples.
+//! - [`formats`]: tar and zip archives, gzip, WebDataset's samples, NumPy's arrays.
 //! - [`tables`]: data sets in a database, a row a sample: SQLite, and Cassandra and ScyllaDB, by features.
 //! - [`SplitsFile`]: splits of a data set in a file.
 //!
