@@ -15,7 +15,7 @@ use super::values::Layout;
 /// An array of numbers as NumPy stores it.
 ///
 /// The values are a slice of the file, untouched, and keep the file in memory; [`tensor`](Array::tensor) has them in the
-/// machine's order. A clone is cheap.
+/// machine's order. A clone is cheap. Two are equal if they are stored alike: type, shape, order and bytes.
 ///
 /// # Examples
 /// ```
@@ -135,8 +135,8 @@ impl Array {
         Ok(Cow::Owned(layout.apply(&self.data)?.into_bytes().into()))
     }
 
-    /// The `.npy` file of it: version 1.0, the values as they are here. Byte for byte what `numpy.save` (since 1.26) writes for such an
-    /// array.
+    /// The `.npy` file of it: version 1.0, the values as they are here. Byte for byte what `numpy.save` of NumPy 2 writes for such
+    /// an array.
     pub fn to_npy(&self) -> Vec<u8> {
         let mut file = self.header.write();
         file.extend_from_slice(&self.data);
