@@ -21,7 +21,8 @@ use crate::stores::{Get, Store};
 ///   [`MdsShards`](super::MdsShards).
 /// - What was read is kept as far as it fits into the cache: that of the shards used last. Values of bytes and pictures are slices
 ///   of their sample, or of their inflated shard, which they keep in memory even where the cache has given it up.
-/// - Sizes, offsets and numbers of samples must be those of the index. The hashes in it are not checked.
+/// - Sizes, offsets and numbers of samples must be those of the index. Of the hashes in it xxh64 is checked, where a whole file is
+///   read: of compressed shards.
 ///
 /// # Errors
 /// Of a sample: `Truncated` and `Corrupt` where a shard is not what its index says; what the store says. Shard, sample and byte are
@@ -89,17 +90,15 @@ impl Mds {
     }
 
     async fn load(&self, shard: &Shard, key: &str) -> Result<Loaded> {
-        let cut = |got: usize, want: u64| {
-            Error::new(ErrorKind::Truncated, format!("{}: {got} of {want} bytes", self.store.url_of(key)))
-        };
         let here = |error: Error| error.within(self.store.url_of(key));
         let Some((packing, bytes)) = shard.packed else {
             let want = Table::size(shard.samples);
             let head = self.store.get(key, Get::range(0..want)).await?.bytes().await?;
             if head.len() as u64 != want {
-                return Err(cut(head.len(), want));
+                let what = format!("its head has {} of {want} bytes", head.len());
+                return Err(here(Error::new(ErrorKind::Truncated, what)));
             }
-            let table = table(&head, shard, shard.bytes).map_err(here)?;
+            let table = shard.table(&head).map_err(here)?;
             return Ok(Loaded { table, data: None });
         };
         if bytes > self.most {
@@ -108,29 +107,12 @@ impl Mds {
         }
         // One byte more than there should be, to see that there is none.
         let packed = self.store.get(key, Get::range(0..shard.bytes.saturating_add(1))).await?.bytes().await?;
-        if packed.len() as u64 != shard.bytes {
-            return Err(match packed.len() as u64 > shard.bytes {
-                true => here(Error::new(
-                    ErrorKind::Corrupt,
-                    format!("more than the {} bytes stated", shard.bytes),
-                )),
-                false => cut(packed.len(), shard.bytes),
-            });
-        }
-        let data = datapipes::blocking(move || packing.inflate(&packed, bytes)).await?.map_err(here)?;
-        let table = table(&data, shard, bytes).map_err(here)?;
+        let stated = shard.clone();
+        let inflate = move || stated.check(&packed).and_then(|()| packing.inflate(&packed, bytes));
+        let data = datapipes::blocking(inflate).await?.map_err(here)?;
+        let table = shard.table(&data).map_err(here)?;
         Ok(Loaded { table, data: Some(data) })
     }
-}
-
-/// The head of a shard, which must be that of the index.
-fn table(data: &Bytes, shard: &Shard, bytes: u64) -> Result<Table> {
-    let stated = data.first_chunk::<4>().map_or(0, |samples| u32::from_le_bytes(*samples));
-    if stated != shard.samples {
-        let what = format!("it has {stated} samples, the index says {}", shard.samples);
-        return Err(Error::new(ErrorKind::Corrupt, what));
-    }
-    Table::parse(data, bytes)
 }
 
 fn below(prefix: &str, name: &str) -> String {

@@ -1,12 +1,15 @@
 //! The index of an MDS data set: its shards, and what is in them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use super::VERSION;
 use super::columns::{Columns, Said};
+use super::hash::xxh64;
 use super::packing::Packing;
 use super::table::Table;
 
@@ -32,6 +35,8 @@ pub(super) struct Shard {
     pub(super) file: Box<str>,
     /// How many bytes that has.
     pub(super) bytes: u64,
+    /// Its xxHash64, if there is one.
+    hash: Option<u64>,
     /// How it is compressed, and how many bytes it inflates to.
     pub(super) packed: Option<(Packing, u64)>,
     pub(super) samples: u32,
@@ -61,6 +66,8 @@ struct SaidShard {
 struct SaidFile {
     basename: String,
     bytes: u64,
+    #[serde(default)]
+    hashes: HashMap<String, String>,
 }
 
 impl MdsIndex {
@@ -147,6 +154,11 @@ impl Shard {
         if !is_plain(&file.basename) {
             return corrupt(format!("{:?} is not a plain file name", file.basename));
         }
+        let hash = match file.hashes.get("xxh64").map(|hash| u64::from_str_radix(hash, 16)) {
+            None => None,
+            Some(Ok(hash)) => Some(hash),
+            Some(Err(_)) => return corrupt("its xxh64 is no number of 64 bits".to_owned()),
+        };
         let columns = match last {
             Some((said_last, columns)) if *said_last == said.columns => columns.clone(),
             _ => {
@@ -155,7 +167,33 @@ impl Shard {
                 columns
             }
         };
-        Ok(Shard { file: file.basename.into(), bytes: file.bytes, packed, samples, columns })
+        Ok(Shard { file: file.basename.into(), bytes: file.bytes, hash, packed, samples, columns })
+    }
+
+    /// Whether a file is that which the index means.
+    pub(super) fn check(&self, file: &[u8]) -> Result<()> {
+        let (got, want) = (file.len() as u64, self.bytes);
+        if got != want {
+            let kind = if got < want { ErrorKind::Truncated } else { ErrorKind::Corrupt };
+            return Err(Error::new(kind, format!("the file has {got} bytes, the index says {want}")));
+        }
+        match self.hash.map(|want| (xxh64(file), want)) {
+            Some((got, want)) if got != want => {
+                let what = format!("the xxh64 of the file is {got:016x}, the index says {want:016x}");
+                Err(Error::new(ErrorKind::Corrupt, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The head of the shard, of all of it or of its beginning.
+    pub(super) fn table(&self, data: &Bytes) -> Result<Table> {
+        let stated = data.first_chunk::<4>().map_or(0, |samples| u32::from_le_bytes(*samples));
+        if stated != self.samples {
+            let what = format!("it has {stated} samples, the index says {}", self.samples);
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        }
+        Table::parse(data, self.packed.map_or(self.bytes, |(_, bytes)| bytes))
     }
 }
 

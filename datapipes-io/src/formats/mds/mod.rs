@@ -9,6 +9,7 @@ mod cache;
 mod columns;
 mod data;
 mod encoding;
+mod hash;
 mod index;
 mod packing;
 mod sample;

@@ -1,5 +1,6 @@
 //! Reads whole MDS shards as a stream.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,21 +8,22 @@ use datapipes::{Context, Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use super::columns::{Columns, Said};
+use super::index::Shard;
 use super::table::Table;
-use super::{MdsSample, VERSION};
+use super::{MdsIndex, MdsSample, VERSION};
 use crate::File;
 use crate::formats::compression::{Codec, Expansion, content};
 use crate::formats::{Entries, Entry, Format};
 
-/// Reads whole shards of MDS, sample by sample, without their index: `store.files(index.files()).load_files().read_as(MdsShards::new())`
-/// with the files of an [`MdsIndex`](super::MdsIndex), or whatever lists them. [`Mds`](super::Mds) reads single samples.
+/// Reads whole shards of MDS, sample by sample, with their index or without. [`Mds`](super::Mds) reads single samples.
 ///
 /// - A compressed shard is inflated as a whole, by its first bytes.
 /// - Values of bytes and pictures are slices of the shard, and keep it in memory; see [`MdsValue`](super::MdsValue).
 /// - The head is checked before the first sample is given: a shard that is cut, that has more behind its last sample, or whose
 ///   offsets go backwards is refused as a whole. A sample that cannot be decoded is an error in its place.
 /// - Column encodings are those of a list; `pkl` is refused, since to unpickle data is to run code that is in it.
-/// - The hashes are in the index, and are not checked here.
+/// - With an index ([`of`](MdsShards::of)) each file must have the size, the xxh64 (if it is there; other hashes are not checked)
+///   and the number of samples that stand there.
 ///
 /// # Examples
 /// ```
@@ -37,12 +39,20 @@ use crate::formats::{Entries, Entry, Format};
 #[derive(Clone, Debug, Default)]
 pub struct MdsShards {
     expansion: Expansion,
+    index: Option<Arc<HashMap<Box<str>, Shard>>>,
 }
 
 impl MdsShards {
-    /// With the default limits of [`max_expansion`](MdsShards::max_expansion).
+    /// Whatever shards there are, with the default limits of [`max_expansion`](MdsShards::max_expansion).
     pub fn new() -> Self {
         MdsShards::default()
+    }
+
+    /// The shards of an index, found by the last part of their names: any other file is `NotFound`. With
+    /// `store.files(index.files())` they come in its order.
+    pub fn of(index: &MdsIndex) -> Self {
+        let shards = index.shards.iter().map(|shard| (shard.file.clone(), shard.clone()));
+        MdsShards { index: Some(Arc::new(shards.collect())), ..MdsShards::default() }
     }
 
     /// Refuses a compressed shard that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
@@ -76,6 +86,17 @@ impl Format for MdsShards {
     type Item = MdsSample;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<MdsSample>> {
+        let shard = match &self.index {
+            None => None,
+            Some(index) => {
+                let name = file.name.rsplit(['/', '\\']).next().unwrap_or(&file.name);
+                let shard = index.get(name).ok_or_else(|| {
+                    Error::new(ErrorKind::NotFound, format!("no shard {name:?} in the index"))
+                })?;
+                shard.check(&file.data)?;
+                Some(shard)
+            }
+        };
         let whole = |data: &Bytes| Table::parse(data, data.len() as u64);
         let (data, table) = match (whole(&file.data), Codec::of_magic(&file.data)) {
             (Ok(table), _) => (file.data, table),
@@ -86,6 +107,9 @@ impl Format for MdsShards {
                 (data, table)
             }
         };
+        if let Some(shard) = shard {
+            shard.table(&data)?;
+        }
         let slice = |range: std::ops::Range<u64>| range.start as usize..range.end as usize;
         let columns = Arc::new(columns(&data[slice(table.config())])?);
         Ok(Box::new((0..table.samples()).map(move |number| {

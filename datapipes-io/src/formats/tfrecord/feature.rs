@@ -90,12 +90,7 @@ impl Feature {
                     while let Some((number, wire)) = list.next()? {
                         match (number, wire) {
                             (1, Wire::Varint) => values.push(list.varint()? as i64),
-                            (1, Wire::Len) => {
-                                let mut packed = Fields::of(list.len()?);
-                                while packed.is_more() {
-                                    values.push(packed.varint()? as i64);
-                                }
-                            }
+                            (1, Wire::Len) => list.packed(|value| values.push(value as i64))?,
                             (1, _) => list.expect(wire, Wire::Varint, "a value of ints")?,
                             _ => list.skip(number, wire)?,
                         }

@@ -52,24 +52,25 @@ impl Fields {
     }
 
     pub(super) fn varint(&mut self) -> Result<u64> {
-        let mut value = 0;
-        for (at, &byte) in self.rest.iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * at);
-            if byte & 0x80 == 0 {
-                if at == 9 && byte > 1 {
-                    break;
-                }
-                self.rest.advance(at + 1);
-                return Ok(value);
+        match varint(&self.rest) {
+            Ok((value, bytes)) => {
+                self.rest.advance(bytes);
+                Ok(value)
             }
+            Err(what) => Err(self.wrong(what.to_owned())),
         }
-        let what =
-            if self.rest.len() < 10 { "a number that is cut" } else { "a number of more than 64 bits" };
-        Err(self.wrong(what.to_owned()))
     }
 
-    pub(super) fn is_more(&self) -> bool {
-        !self.rest.is_empty()
+    /// Numbers one behind the other, in a field of stated length.
+    pub(super) fn packed(&mut self, mut put: impl FnMut(u64)) -> Result<()> {
+        let numbers = self.len()?;
+        let mut rest = &numbers[..];
+        while !rest.is_empty() {
+            let (value, bytes) = varint(rest).map_err(|what| self.wrong(what.to_owned()))?;
+            put(value);
+            rest = &rest[bytes..];
+        }
+        Ok(())
     }
 
     /// A value of stated length: a slice.
@@ -140,6 +141,21 @@ impl Fields {
     pub(super) fn wrong(&self, what: String) -> Error {
         Error::new(ErrorKind::Corrupt, format!("{what}, {}", self.at()))
     }
+}
+
+/// A number, and how many bytes it takes.
+fn varint(rest: &[u8]) -> Result<(u64, usize), &'static str> {
+    let mut value = 0;
+    for (at, &byte) in rest.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            if at == 9 && byte > 1 {
+                break;
+            }
+            return Ok((value, at + 1));
+        }
+    }
+    Err(if rest.len() < 10 { "a number that is cut" } else { "a number of more than 64 bits" })
 }
 
 /// Writes a number.
