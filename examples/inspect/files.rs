@@ -34,10 +34,11 @@ pub fn find(place: &str) -> Result<Found> {
         }
         if let (false, Some(name)) = (local.is_dir(), local.file_name()) {
             let folder = local.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let store = stores::Local::new(folder.unwrap_or(Path::new(".")));
-            let name =
-                name.to_str().ok_or_else(|| Error::new(ErrorKind::Unsupported, "a name that is no UTF-8"))?;
-            return single(Arc::new(store), name);
+            let folder = folder.unwrap_or(Path::new("."));
+            let (Some(folder), Some(name)) = (folder.to_str(), name.to_str()) else {
+                return Err(Error::new(ErrorKind::Unsupported, "a path that is not UTF-8"));
+            };
+            return single(stores::open(folder)?, name);
         }
         return folder(stores::open(place)?);
     }

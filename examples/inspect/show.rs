@@ -10,7 +10,6 @@ use datapipes_io::formats::{
     MsgPack, Npy, Npz, Parquet, ParquetRows, RecordIo, SafeTensors, Sample, TfRecords, Unzip,
 };
 use datapipes_io::prelude::*;
-use datapipes_io::stores::Store;
 use datapipes_io::{File, FileRef};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -103,8 +102,12 @@ fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<G
         As::Arrays => match kind {
             Kind::Npy => show_arrays(files.load_files().read_as(Npy::new()), dump),
             Kind::Npz => show_arrays(whole(files).read_as(Npz::new()), dump),
-            Kind::SafeTensors => show_tensors(whole(files).read_as(SafeTensors::new()), dump),
-            Kind::Idx => show_tensors(files.load_files().read_as(Idx::new()), dump),
+            Kind::SafeTensors => show_tensors(
+                whole(files).read_as(SafeTensors::new()),
+                |(name, tensor)| (Some(name), tensor),
+                dump,
+            ),
+            Kind::Idx => show_tensors(files.load_files().read_as(Idx::new()), |tensor| (None, tensor), dump),
             _ => show_arrays(opened(files).read_as(Arrays), dump),
         },
         As::Rows => rows(files, kind)?,
@@ -183,9 +186,15 @@ fn show_arrays(arrays: Graph<Array>, dump: bool) -> Graph<Shown> {
     })
 }
 
-fn show_tensors(tensors: Graph<Tensor>, dump: bool) -> Graph<Shown> {
-    show(tensors, move |origin, tensor: Tensor| {
-        let name = array_name(origin);
+/// Tensors; `parts` gives the name, if the item has one, and the tensor.
+fn show_tensors<T: Send + 'static>(
+    tensors: Graph<T>,
+    parts: fn(T) -> (Option<Arc<str>>, Tensor),
+    dump: bool,
+) -> Graph<Shown> {
+    show(tensors, move |origin, item: T| {
+        let (name, tensor) = parts(item);
+        let name = name.map_or_else(|| array_name(origin), |name| name.to_string());
         // Some types, such as bfloat16, have no NPY form.
         let array = if dump { Array::from_tensor(&tensor).ok() } else { None };
         let json = json!({

@@ -178,7 +178,8 @@ impl NpzMember {
     }
 
     fn read(&self, stopped: &dyn Fn() -> bool) -> Result<Array> {
-        Array::parse(self.member.content(stopped)?)
+        // The widest numbers have 8 bytes, and headers a multiple of that.
+        Array::parse(self.member.aligned(8, stopped)?)
     }
 }
 
