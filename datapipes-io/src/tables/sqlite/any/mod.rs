@@ -1,5 +1,7 @@
 //! Any table or query of an SQLite file as data by index.
 
+mod keys;
+mod queries;
 mod row;
 
 #[cfg(test)]
@@ -12,11 +14,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, MapPipe, Result};
-use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
 pub use row::{Cell, SqliteRow};
 
+use self::keys::Keys;
+use self::queries::{each, no_table, quoted, row_id, shown, wrong};
 use self::row::no_column;
 use super::connections::{Connections, failed};
 use super::{again, connect, sql};
@@ -62,12 +65,6 @@ struct Inner {
     names: Arc<[String]>,
 }
 
-/// The keys of all rows, in order.
-enum Keys {
-    Integers(Vec<i64>),
-    Others(Vec<Vec<Value>>),
-}
-
 /// Most keys of one query.
 const TOGETHER: usize = 256;
 
@@ -90,9 +87,10 @@ impl SqliteRows {
             each(&connection, described, [table], |row| {
                 there.push(row.get::<_, String>(0).map_err(failed)?);
                 let place = row.get::<_, i64>(1).map_err(failed)?;
-                Ok(if place > 0 {
-                    key.push((place, there.len() - 1))
-                })
+                if place > 0 {
+                    key.push((place, there.len() - 1));
+                }
+                Ok(())
             })?;
             if there.is_empty() {
                 return Err(no_table(&connection, table)?);
@@ -134,7 +132,7 @@ impl SqliteRows {
         let made = || {
             let query = query.trim().trim_end_matches(';');
             let statement = connection.prepare(query).map_err(wrong)?;
-            let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+            let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
             if !names.iter().any(|name| name == key) {
                 return Err(no_column(key, &names));
             }
@@ -165,56 +163,6 @@ impl SqliteRows {
     }
 }
 
-impl Keys {
-    fn read(connection: &Connection, query: &str) -> Result<Keys> {
-        let mut integers = Vec::new();
-        let mut others: Vec<Vec<Value>> = Vec::new();
-        let integer = |key: &[Value]| if let [Value::Integer(key)] = key { Some(*key) } else { None };
-        each(connection, query, [], |row| {
-            let columns = row.as_ref().column_count();
-            let key: Vec<Value> =
-                (0..columns).map(|at| row.get(at)).collect::<Result<_, _>>().map_err(failed)?;
-            if key.contains(&Value::Null) {
-                let what = format!("the key of row {} is null", integers.len() + others.len());
-                return Err(Error::new(ErrorKind::Config, what));
-            }
-            match integer(&key) {
-                Some(key) if others.is_empty() => integers.push(key),
-                _ => {
-                    others.extend(integers.drain(..).map(|key| vec![Value::Integer(key)]));
-                    others.push(key);
-                }
-            }
-            Ok(())
-        })?;
-        let twice = match others.is_empty() {
-            true => first_twice(integers.iter()).map(|key| key.to_string()),
-            false => first_twice(others.iter().map(|key| format!("{key:?}"))),
-        };
-        if let Some(key) = twice {
-            return Err(Error::new(ErrorKind::Config, format!("the key {key} comes twice")));
-        }
-        Ok(if others.is_empty() { Keys::Integers(integers) } else { Keys::Others(others) })
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Keys::Integers(keys) => keys.len(),
-            Keys::Others(keys) => keys.len(),
-        }
-    }
-}
-
-fn first_twice<K: std::hash::Hash + Eq + Clone>(keys: impl Iterator<Item = K>) -> Option<K> {
-    let mut seen = std::collections::HashSet::new();
-    for key in keys {
-        if !seen.insert(key.clone()) {
-            return Some(key);
-        }
-    }
-    None
-}
-
 impl Inner {
     /// The rows at some places, on a connection.
     fn read(&self, connection: &Connection, places: &[usize]) -> Result<Vec<Result<SqliteRow>>> {
@@ -227,7 +175,8 @@ impl Inner {
                     let query = format!("{}{} IN ({})", self.select, self.key[0], sql::places(count));
                     let padded = asked.iter().chain(std::iter::repeat(&asked[0])).take(count);
                     each(connection, &query, params_from_iter(padded), |row| {
-                        Ok(found.insert(row.get::<_, i64>(0).map_err(failed)?, self.row(row)))
+                        found.insert(row.get::<_, i64>(0).map_err(failed)?, self.row(row));
+                        Ok(())
                     })?;
                 }
                 let row = |key: &i64| match found.get(key) {
@@ -243,7 +192,8 @@ impl Inner {
                 let row = |&place: &usize| {
                     let mut found = None;
                     each(connection, &query, params_from_iter(&keys[place]), |row| {
-                        Ok(found = Some(self.row(row)))
+                        found = Some(self.row(row));
+                        Ok(())
                     })?;
                     let key = shown(&keys[place]);
                     Ok(found.map_or_else(
@@ -322,70 +272,4 @@ fn open(path: &Path) -> Result<(Arc<Connections>, Connection)> {
     let connections = connect(path)?;
     let connection = connections.open_to_read().map_err(|error| error.within(&connections.url))?;
     Ok((connections, connection))
-}
-
-/// Does something with each row of a query.
-fn each<R>(
-    connection: &Connection,
-    query: &str,
-    values: impl rusqlite::Params,
-    mut work: impl FnMut(&Row<'_>) -> Result<R>,
-) -> Result<()> {
-    let mut statement = connection.prepare_cached(query).map_err(wrong)?;
-    let mut rows = statement.query(values).map_err(failed)?;
-    while let Some(row) = rows.next().map_err(failed)? {
-        work(row)?;
-    }
-    Ok(())
-}
-
-/// A query that SQLite does not take is the user's mistake.
-fn wrong(error: rusqlite::Error) -> Error {
-    let is_query = matches!(error, rusqlite::Error::SqlInputError { .. });
-    let kind = if is_query { ErrorKind::Config } else { return failed(error) };
-    Error::new(kind, "").with_source(error)
-}
-
-/// A name as it stands in a query.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-fn shown(key: &[Value]) -> String {
-    key.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ")
-}
-
-/// What the integer that tells rows apart is called in a table; `None` if it has none. Blocks.
-fn row_id(connection: &Connection, table: &str, columns: &[String]) -> Result<Option<&'static str>> {
-    let mut kind = None;
-    each(connection, "SELECT type, wr FROM pragma_table_list(?1) WHERE schema = 'main'", [table], |row| {
-        let found: (String, bool) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
-        Ok(kind = Some(found))
-    })?;
-    match kind {
-        Some((kind, _)) if kind == "view" => {
-            let what = "a view has no key of its own; read it as a query";
-            Err(Error::new(ErrorKind::Config, what))
-        }
-        Some((_, true)) => Ok(None),
-        _ => {
-            let free = |name: &&str| !columns.iter().any(|column| column.eq_ignore_ascii_case(name));
-            let name = ["rowid", "_rowid_", "oid"].into_iter().find(free);
-            name.map(Some)
-                .ok_or_else(|| Error::new(ErrorKind::Unsupported, "all names of the rowid are columns"))
-        }
-    }
-}
-
-fn no_table(connection: &Connection, table: &str) -> Result<Error> {
-    let mut there = Vec::new();
-    let query = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') ORDER BY name LIMIT 32";
-    each(connection, query, [], |row| {
-        Ok(there.push(format!("{:?}", row.get::<_, String>(0).map_err(failed)?)))
-    })?;
-    let what = format!(
-        "no table {table:?}, but {}",
-        if there.is_empty() { "none".into() } else { there.join(", ") }
-    );
-    Ok(Error::new(ErrorKind::NotFound, what))
 }
