@@ -205,49 +205,51 @@ fn frames_of_lz4_that_are_not_read_are_refused_by_name() {
     assert_eq!([legacy.kind(), dictionary.kind()], [ErrorKind::Unsupported; 2]);
 }
 
-/// One member, frame or stream of zeros, and one of nothing.
-fn bombs(len: usize) -> Vec<(Codec, Vec<u8>, Vec<u8>)> {
-    fn packed(codec: Codec, data: &[u8]) -> Vec<u8> {
-        use std::io::Write;
-        match codec {
-            Codec::Gzip => {
-                let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-                packer.write_all(data).unwrap();
-                packer.finish().unwrap()
-            }
-            #[cfg(feature = "zstd")]
-            Codec::Zstd => ::zstd::stream::encode_all(data, 1).unwrap(),
-            #[cfg(feature = "lz4")]
-            Codec::Lz4 => {
-                let mut packer = lz4_flex::frame::FrameEncoder::new(Vec::new());
-                packer.write_all(data).unwrap();
-                packer.finish().unwrap()
-            }
-            #[cfg(feature = "bzip2")]
-            Codec::Bzip2 => {
-                let mut packer = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::best());
-                packer.write_all(data).unwrap();
-                packer.finish().unwrap()
-            }
-            #[cfg(feature = "xz")]
-            Codec::Xz => {
-                let mut packer =
-                    lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(0)).unwrap();
-                packer.write_all(data).unwrap();
-                packer.finish().unwrap()
-            }
-            #[allow(unreachable_patterns, reason = "with all features there is no codec left")]
-            _ => unreachable!(),
+fn packed(codec: Codec, data: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    match codec {
+        Codec::Gzip => {
+            let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            packer.write_all(data).unwrap();
+            packer.finish().unwrap()
         }
+        #[cfg(feature = "zstd")]
+        Codec::Zstd => ::zstd::stream::encode_all(data, 1).unwrap(),
+        #[cfg(feature = "lz4")]
+        Codec::Lz4 => {
+            let mut packer = lz4_flex::frame::FrameEncoder::new(Vec::new());
+            packer.write_all(data).unwrap();
+            packer.finish().unwrap()
+        }
+        #[cfg(feature = "bzip2")]
+        Codec::Bzip2 => {
+            let mut packer = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::best());
+            packer.write_all(data).unwrap();
+            packer.finish().unwrap()
+        }
+        #[cfg(feature = "xz")]
+        Codec::Xz => {
+            let mut packer =
+                lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(0)).unwrap();
+            packer.write_all(data).unwrap();
+            packer.finish().unwrap()
+        }
+        #[allow(unreachable_patterns, reason = "with all features there is no codec left")]
+        _ => unreachable!(),
     }
+}
+
+/// Those whose features are on.
+fn codecs() -> Vec<Codec> {
     let mut codecs: Vec<Codec> = files().into_iter().map(|(codec, ..)| codec).collect();
     codecs.dedup();
-    codecs.into_iter().map(|codec| (codec, packed(codec, &vec![0; len]), packed(codec, b""))).collect()
+    codecs
 }
 
 #[test]
 fn row_98_bombs_are_refused_and_not_kept() {
-    for (codec, bomb, _) in bombs(8 << 20) {
+    for codec in codecs() {
+        let bomb = packed(codec, &vec![0; 8 << 20]);
         let refused = |bytes, ratio| {
             let pipe = Decompress::new().max_expansion(bytes, ratio);
             decompress_with(pipe, "bomb", bomb.clone().into()).err().map(|error| error.kind())
@@ -264,7 +266,8 @@ fn row_98_bombs_are_refused_and_not_kept() {
 
 #[test]
 fn row_98_many_empty_members_end() {
-    for (codec, _, empty) in bombs(0) {
+    for codec in codecs() {
+        let empty = packed(codec, b"");
         let start = std::time::Instant::now();
         let file = decompress("empty", empty.repeat(100_000)).unwrap();
         assert_eq!(file.data, "", "{codec}");
@@ -308,5 +311,14 @@ fn a_codec_whose_feature_is_off_is_named() {
         let expected = if feature { ErrorKind::Truncated } else { ErrorKind::Unsupported };
         assert_eq!(error.kind(), expected, "{error}");
         assert!(error.to_string().contains(codec), "{error}");
+    }
+}
+
+#[test]
+fn any_bytes_are_survived() {
+    for codec in codecs() {
+        let data = [packed(codec, b"some text, some more text\n"), packed(codec, b"last\n")].concat();
+        let lines = || crate::formats::Lines::new().max_expansion(1000, 1000).bytes();
+        assert_eq!(crate::testing::check_format(lines, &data), 2, "{codec}");
     }
 }

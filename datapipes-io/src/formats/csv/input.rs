@@ -16,30 +16,33 @@ pub(super) const SENTINEL: &str = "\0";
 /// lines are off by one where they end with CRLF, and its places in the text are those before blank lines.
 pub(super) struct Input {
     text: Text,
-    /// What was read from `tail_at` on.
-    tail: Vec<u8>,
-    tail_at: u64,
-    /// How many line feeds are before that.
-    lines: u64,
+    /// How much of the text was read.
+    read: u64,
     /// Where the row begins.
     row: u64,
+    /// From here on the text is kept: up to the row, or less.
+    kept_at: u64,
+    /// How many line feeds are before that.
+    lines: u64,
     max_row: usize,
     /// How long the text is, once it has ended.
     pub(super) len: Option<u64>,
 }
 
 enum Text {
-    Plain(io::Cursor<Bytes>),
-    Packed(Box<dyn Read + Send>),
+    /// All of it is kept.
+    Plain(Bytes),
+    /// What inflates it, and what is kept.
+    Packed(Box<dyn Read + Send>, Vec<u8>),
 }
 
 impl Input {
     pub(super) fn new(text: Opened, max_row: usize) -> Self {
         let text = match text {
-            Opened::Plain(file) => Text::Plain(io::Cursor::new(file)),
-            Opened::Packed(reader) => Text::Packed(reader),
+            Opened::Plain(file) => Text::Plain(file),
+            Opened::Packed(reader) => Text::Packed(reader, Vec::new()),
         };
-        Input { text, tail: Vec::new(), tail_at: 0, lines: 0, row: 0, max_row, len: None }
+        Input { text, read: 0, row: 0, kept_at: 0, lines: 0, max_row, len: None }
     }
 
     /// A row begins at this byte.
@@ -47,29 +50,41 @@ impl Input {
         self.row = row;
     }
 
-    /// Where the row begins, or the blank lines and comments before it.
-    pub(super) fn row(&self) -> u64 {
-        self.row
+    /// What is kept of the text.
+    fn kept(&self) -> &[u8] {
+        match &self.text {
+            Text::Plain(file) => &file[self.kept_at as usize..self.read as usize],
+            Text::Packed(_, kept) => kept,
+        }
+    }
+
+    /// Counts the lines before the row, which need not be kept.
+    fn forget(&mut self) {
+        let before = ((self.row - self.kept_at) as usize).min(self.kept().len());
+        self.lines += line_feeds(&self.kept()[..before]);
+        self.kept_at += before as u64;
+        if let Text::Packed(_, kept) = &mut self.text {
+            kept.drain(..before);
+        }
     }
 
     /// The line, from one, and the byte at which the row begins behind blank lines and comments, and what follows it of
-    /// what is kept.
-    pub(super) fn place(&self, comment: Option<u8>) -> (u64, u64, &[u8]) {
-        let mut at = ((self.row - self.tail_at) as usize).min(self.tail.len());
-        if self.row == 0 && self.tail.starts_with(b"\xef\xbb\xbf") {
-            at = 3;
-        }
+    /// what was read.
+    pub(super) fn place(&mut self, comment: Option<u8>) -> (u64, u64, &[u8]) {
+        self.forget();
+        let kept = self.kept();
+        let mut at = if self.row == 0 && kept.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         loop {
-            match self.tail.get(at) {
+            match kept.get(at) {
                 Some(b'\r' | b'\n') => at += 1,
                 Some(byte) if Some(*byte) == comment => {
-                    let end = self.tail[at..].iter().position(|&byte| byte == b'\n');
-                    at = end.map_or(self.tail.len(), |end| at + end);
+                    let end = kept[at..].iter().position(|&byte| byte == b'\n');
+                    at = end.map_or(kept.len(), |end| at + end);
                 }
                 _ => break,
             }
         }
-        (1 + self.lines + line_feeds(&self.tail[..at]), self.tail_at + at as u64, &self.tail[at..])
+        (1 + self.lines + line_feeds(&kept[..at]), self.kept_at + at as u64, &kept[at..])
     }
 }
 
@@ -82,27 +97,29 @@ impl Read for Input {
         if self.len.is_some() || out.is_empty() {
             return Ok(0);
         }
-        let before = ((self.row - self.tail_at) as usize).min(self.tail.len());
-        self.lines += line_feeds(&self.tail[..before]);
-        self.tail.drain(..before);
-        self.tail_at += before as u64;
-        if self.tail.len() > self.max_row {
+        if self.read.saturating_sub(self.row) > self.max_row as u64 {
             let what = format!("a row of more than {} bytes, or a quote that is never closed", self.max_row);
             return Err(fault(ErrorKind::Limit, what));
         }
+        if matches!(self.text, Text::Packed(..)) {
+            self.forget();
+        }
         let mut read = match &mut self.text {
-            Text::Plain(text) => text.read(out)?,
-            Text::Packed(text) => text.read(out)?,
+            Text::Plain(file) => (&file[self.read as usize..]).read(out)?,
+            Text::Packed(reader, kept) => {
+                let read = reader.read(out)?;
+                kept.try_reserve(read)?;
+                kept.extend_from_slice(&out[..read]);
+                read
+            }
         };
+        self.read += read as u64;
         if read == 0 {
-            self.len = Some(self.tail_at + self.tail.len() as u64);
+            self.len = Some(self.read);
             let end = [b"\n", SENTINEL.as_bytes()].concat();
             read = end.len();
             out[..read].copy_from_slice(&end);
-            return Ok(read);
         }
-        self.tail.try_reserve(read)?;
-        self.tail.extend_from_slice(&out[..read]);
         Ok(read)
     }
 }

@@ -1,6 +1,6 @@
 //! Reads rows, and finds what is wrong with them.
 
-use ::csv::{ByteRecord, Reader, ReaderBuilder, StringRecord};
+use ::csv::{Reader, ReaderBuilder, StringRecord};
 use datapipes::{Error, ErrorKind, Result};
 
 use super::input::{Input, SENTINEL};
@@ -17,8 +17,17 @@ pub(super) struct Rows<T> {
     names: Option<StringRecord>,
     /// How many fields a row has, once one was read.
     fields: Option<usize>,
-    record: ByteRecord,
+    record: StringRecord,
     done: bool,
+}
+
+/// What comes next in a file.
+enum Next {
+    /// A record, which was read.
+    Record,
+    /// One that cannot be, and others behind it.
+    Bad(Error),
+    End,
 }
 
 impl<T> Rows<T> {
@@ -29,8 +38,8 @@ impl<T> Rows<T> {
             Some(quote) => builder.quote(quote),
             None => builder.quoting(false),
         };
-        let reader = builder.buffer_capacity(64 << 10).from_reader(Input::new(text, options.max_row));
-        let (record, done) = (ByteRecord::new(), false);
+        let reader = builder.buffer_capacity(16 << 10).from_reader(Input::new(text, options.max_row));
+        let (record, done) = (StringRecord::new(), false);
         let mut rows = Rows { reader, options, read, names: None, fields: None, record, done };
         if options.header {
             rows.names = Some(rows.header()?);
@@ -39,63 +48,77 @@ impl<T> Rows<T> {
     }
 
     fn header(&mut self) -> Result<StringRecord> {
-        if !self.record()? {
-            return Err(Error::new(ErrorKind::Truncated, "an empty file where a header is due"));
+        match self.record()? {
+            Next::Record => {}
+            Next::Bad(error) => return Err(error),
+            Next::End => {
+                return Err(Error::new(ErrorKind::Truncated, "an empty file where a header is due"));
+            }
         }
-        let names = self.text()?;
+        let names = self.record.clone();
         self.fields = Some(names.len());
         let mut sorted: Vec<&str> = names.iter().collect();
         sorted.sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Error::new(
-                ErrorKind::Corrupt,
-                format!("two columns are called '{}'", shortened(pair[0])),
-            )),
+            Some(pair) => {
+                let what = format!("two columns are called '{}'", shortened(pair[0]));
+                Err(Error::new(ErrorKind::Corrupt, what))
+            }
             None => Ok(names),
         }
     }
 
-    /// Reads the next record; `false` behind the last.
-    fn record(&mut self) -> Result<bool> {
+    /// Reads the next record. An error is one behind which there is nothing.
+    fn record(&mut self) -> Result<Next> {
         let begin = self.reader.position().byte();
         self.reader.get_mut().begin(begin);
-        let read =
-            self.reader.read_byte_record(&mut self.record).map_err(|error| match error.into_kind() {
-                ::csv::ErrorKind::Io(error) => unpack(error, ErrorKind::Io, "the text"),
-                other => Error::new(ErrorKind::Corrupt, format!("{other:?}")),
-            })?;
+        let read = self.reader.read_record(&mut self.record);
+        let end = self.reader.position().byte();
         // One byte is the line end before the sentinel.
-        let sentinel = self.reader.get_ref().len.is_some_and(|len| self.reader.position().byte() > len + 1);
-        if sentinel && (self.record.len() != 1 || &self.record[0] != SENTINEL.as_bytes()) {
-            return Err(self.at(ErrorKind::Truncated, "a quote that is never closed"));
+        if self.reader.get_ref().len.is_some_and(|len| end > len + 1) {
+            let closed = read.is_ok() && self.record.len() == 1 && &self.record[0] == SENTINEL;
+            return match closed {
+                true => Ok(Next::End),
+                false => Err(self.at(ErrorKind::Truncated, "a quote that is never closed")),
+            };
         }
-        Ok(read && !sentinel)
+        match read.map_err(::csv::Error::into_kind) {
+            Ok(true) if end - begin > self.options.max_row as u64 => Ok(self.check_len(end)),
+            Ok(true) => Ok(Next::Record),
+            Ok(false) => Ok(Next::End),
+            Err(::csv::ErrorKind::Utf8 { err, .. }) => Ok(Next::Bad(self.not_utf8(err.field() + 1))),
+            Err(::csv::ErrorKind::Io(error)) => Err(unpack(error, ErrorKind::Io, "the text")),
+            Err(other) => Err(Error::new(ErrorKind::Corrupt, format!("{other:?}"))),
+        }
     }
 
-    /// The record as text.
-    fn text(&mut self) -> Result<StringRecord> {
-        StringRecord::from_byte_record(std::mem::take(&mut self.record)).map_err(|error| {
-            let field = error.utf8_error().field() + 1;
-            let (line, begin, text) = self.reader.get_ref().place(self.options.comment);
-            // It is within the record, whatever follows that.
-            let at = begin + valid_up_to(text) as u64;
-            self.record = error.into_byte_record();
-            Error::new(
-                ErrorKind::Corrupt,
-                format!("line {line}, field {field}: what is at byte {at} is not UTF-8"),
-            )
-        })
+    /// Whether the row that was read is short enough without the blank lines and comments before it. One that is longer than
+    /// what is read at once is refused before.
+    fn check_len(&mut self, end: u64) -> Next {
+        let len = end - self.reader.get_mut().place(self.options.comment).1;
+        let most = self.options.max_row as u64;
+        if len <= most {
+            return Next::Record;
+        }
+        Next::Bad(self.at(ErrorKind::Limit, &format!("a row of {len} bytes, and {most} are allowed")))
     }
 
+    fn not_utf8(&mut self, field: usize) -> Error {
+        let (line, begin, text) = self.reader.get_mut().place(self.options.comment);
+        // It is within the record, whatever follows that.
+        let valid = std::str::from_utf8(text).err().map_or(0, |error| error.valid_up_to());
+        let at = begin + valid as u64;
+        let what = format!("line {line}, field {field}: what is at byte {at} is not UTF-8");
+        Error::new(ErrorKind::Corrupt, what)
+    }
+
+    /// The row of the record that was read.
     fn row(&mut self) -> Result<T> {
-        self.check_len()?;
         let (due, there) = (*self.fields.get_or_insert(self.record.len()), self.record.len());
         if there != due {
             return Err(self.at(ErrorKind::Corrupt, &format!("{there} fields, and {due} are due")));
         }
-        let text = self.text()?;
-        let row = (self.read)(&text, self.names.as_ref());
-        self.record = text.into_byte_record();
+        let row = (self.read)(&self.record, self.names.as_ref());
         row.map_err(|error| match error.kind() {
             ::csv::ErrorKind::Deserialize { err, .. } => {
                 let field = err.field().map_or(String::new(), |field| format!("field {}: ", field + 1));
@@ -105,30 +128,11 @@ impl<T> Rows<T> {
         })
     }
 
-    /// Whether the row that was read is short enough; one that is longer than what is read at once is refused before.
-    fn check_len(&self) -> Result<()> {
-        let (end, most) = (self.reader.position().byte(), self.options.max_row as u64);
-        let input = self.reader.get_ref();
-        if end - input.row() > most {
-            let len = end - input.place(self.options.comment).1;
-            if len > most {
-                return Err(
-                    self.at(ErrorKind::Limit, &format!("a row of {len} bytes, and {most} are allowed"))
-                );
-            }
-        }
-        Ok(())
-    }
-
     /// An error of the row that was read.
-    fn at(&self, kind: ErrorKind, what: &str) -> Error {
-        let (line, byte, _) = self.reader.get_ref().place(self.options.comment);
+    fn at(&mut self, kind: ErrorKind, what: &str) -> Error {
+        let (line, byte, _) = self.reader.get_mut().place(self.options.comment);
         Error::new(kind, format!("line {line}, byte {byte}: {what}"))
     }
-}
-
-fn valid_up_to(text: &[u8]) -> usize {
-    std::str::from_utf8(text).err().map_or(text.len(), |error| error.valid_up_to())
 }
 
 impl<T> Iterator for Rows<T> {
@@ -138,16 +142,13 @@ impl<T> Iterator for Rows<T> {
         if self.done {
             return None;
         }
-        match self.record() {
-            Ok(true) => Some(Entry::from_result(self.row())),
-            Ok(false) => {
-                self.done = true;
-                None
-            }
-            Err(error) => {
-                self.done = true;
-                Some(Entry::Broken(error))
-            }
+        let next = self.record();
+        self.done = matches!(next, Ok(Next::End) | Err(_));
+        match next {
+            Ok(Next::Record) => Some(Entry::from_result(self.row())),
+            Ok(Next::Bad(error)) => Some(Entry::Bad(None, error)),
+            Ok(Next::End) => None,
+            Err(error) => Some(Entry::Broken(error)),
         }
     }
 }
