@@ -5,7 +5,7 @@ use std::fmt::Display;
 use bytes::Bytes;
 use datapipes::ErrorKind;
 
-use super::header::{BLOCK, Fault};
+use super::header::Fault;
 
 /// Memory that is set aside because a header says so, before the bytes are there.
 const BELIEVED: u64 = 8 << 20;
@@ -74,20 +74,6 @@ impl Feed {
         self.at += self.rest().len() as u64;
         self.used = self.piece.len();
         self.ended
-    }
-
-    /// The next block, or `None` until it is there.
-    pub(super) fn block(&mut self, what: &str) -> Result<Option<[u8; BLOCK]>, Fault> {
-        if self.have == 0
-            && let Some(block) = self.rest().first_chunk::<BLOCK>()
-        {
-            let block = *block;
-            self.used += BLOCK;
-            self.at += BLOCK as u64;
-            return Ok(Some(block));
-        }
-        let block = self.take(BLOCK as u64, what)?;
-        Ok(block.map(|block| block[..].try_into().expect("taken with this length")))
     }
 
     /// The next bytes, all of them or an error, or `None` until they are there.

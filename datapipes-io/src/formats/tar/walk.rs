@@ -162,8 +162,8 @@ impl Walker {
                         _ => {}
                     }
                     let what = if at == 0 { "no tar archive, a header" } else { "a header" };
-                    let Some(block) = self.feed.block(what)? else { return Ok(Step::More) };
-                    self.header(&block, at)?;
+                    let Some(block) = self.feed.take(BLOCK as u64, what)? else { return Ok(Step::More) };
+                    self.header(block[..].try_into().expect("taken with this length"), at)?;
                 }
                 State::Extension => {
                     let data = self.feed.take(self.next.size, "an extension header")?;
@@ -179,9 +179,8 @@ impl Walker {
                     self.state = State::Header;
                 }
                 State::SparseMap => {
-                    let Some(map) = self.feed.block("a map of a sparse member")? else {
-                        return Ok(Step::More);
-                    };
+                    let map = self.feed.take(BLOCK as u64, "a map of a sparse member")?;
+                    let Some(map) = map else { return Ok(Step::More) };
                     self.state = if map[504] != 0 { State::SparseMap } else { State::Data };
                 }
                 State::Data => match self.data()? {
