@@ -1,9 +1,12 @@
 //! The door for a file format: what is in a file, one by one.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll, ready};
 
-use datapipes::{Children, Context, Error, Facts, Item, Items, Origin, Pipe, Result};
+use datapipes::{Children, Chunk, Chunks, Context, Demand, Error, Facts, Item, Items, Origin, Pipe, Result};
+use futures::Stream;
 
 use crate::File;
 
@@ -146,31 +149,8 @@ impl<F: ?Sized> fmt::Debug for ReadAs<F> {
 impl<F: Format> Pipe<File> for ReadAs<F> {
     type Out = F::Item;
 
-    fn apply(&self, mut input: Items<File>, cx: &Context) -> Items<F::Item> {
-        let (format, cx) = (self.0.clone(), cx.clone());
-        Items::generate(async move |out| {
-            while let Some(file) = out.next_from(&mut input).await {
-                let (file, origin) = file.into_parts();
-                let entries = match format.open(file, &cx) {
-                    Ok(entries) => entries,
-                    Err(error) => {
-                        out.emit(Err(error.of(&origin))).await;
-                        continue;
-                    }
-                };
-                let children = origin.children();
-                for (index, entry) in entries.enumerate() {
-                    if cx.is_cancelled() {
-                        return;
-                    }
-                    let is_last = matches!(entry, Entry::Broken(_));
-                    out.emit(entry.placed(&origin, &children, index as u64)).await;
-                    if is_last {
-                        break;
-                    }
-                }
-            }
-        })
+    fn apply(&self, input: Items<File>, cx: &Context) -> Items<F::Item> {
+        Items::from_chunks(Reading { input, format: self.0.clone(), cx: cx.clone(), open: None })
     }
     fn name(&self) -> String {
         self.0.name()
@@ -186,6 +166,84 @@ impl<F: Format> Pipe<File> for ReadAs<F> {
     }
     fn weigh(&self, item: &F::Item) -> Option<usize> {
         self.0.weigh(item)
+    }
+}
+
+struct Reading<F: Format + ?Sized> {
+    input: Items<File>,
+    format: Arc<F>,
+    cx: Context,
+    open: Option<Opened<F::Item>>,
+}
+
+/// A file on its way.
+struct Opened<T> {
+    entries: Entries<T>,
+    origin: Origin,
+    children: Children,
+    next: u64,
+}
+
+impl<F: Format + ?Sized> Chunks<F::Item> for Reading<F> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<F::Item>>> {
+        loop {
+            if self.cx.is_cancelled() {
+                return Poll::Ready(None);
+            }
+            if let Some(open) = &mut self.open {
+                let mut chunk = Chunk::default();
+                let ended = open.read(&mut chunk, demand.max);
+                if ended {
+                    self.open = None;
+                }
+                if !chunk.is_empty() {
+                    return Poll::Ready(Some(chunk));
+                }
+                continue;
+            }
+            match ready!(Pin::new(&mut self.input).poll_next(cx)) {
+                None => return Poll::Ready(None),
+                Some(Err(error)) => return Poll::Ready(Some(Chunk::fail(error))),
+                Some(Ok(file)) => {
+                    let (file, origin) = file.into_parts();
+                    match self.format.open(file, &self.cx) {
+                        Ok(entries) => {
+                            let children = origin.children();
+                            self.open = Some(Opened { entries, origin, children, next: 0 });
+                        }
+                        Err(error) => {
+                            return Poll::Ready(Some(Chunk::fail(error.of(&origin))));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<T> Opened<T> {
+    /// The next items, up to so many. Whether the file has ended.
+    fn read(&mut self, chunk: &mut Chunk<T>, most: usize) -> bool {
+        while chunk.len() < most {
+            let Some(entry) = self.entries.next() else { return true };
+            let place = |name: Option<Arc<str>>| {
+                let child = self.children.at(self.next);
+                match name {
+                    Some(name) => child.named(name),
+                    None => child,
+                }
+            };
+            match entry {
+                Entry::Item(name, value) => chunk.push(Ok(Item::new(value, place(name)))),
+                Entry::Bad(name, error) => chunk.push(Err(error.of(&place(name)))),
+                Entry::Broken(error) => {
+                    chunk.push(Err(error.of(&self.origin)));
+                    return true;
+                }
+            }
+            self.next += 1;
+        }
+        false
     }
 }
 

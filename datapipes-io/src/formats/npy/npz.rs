@@ -15,8 +15,9 @@ use crate::formats::{Entries, Entry, Format};
 ///
 /// - Members are found and checked as by [`Unzip`](crate::formats::Unzip), and read as by [`Npy`](super::Npy). One that is no `.npy` file
 ///   is `Unsupported` in its place.
-/// - A stored array (`numpy.savez`) is a slice of the archive. NumPy does not align members: [`Array::tensor`] then copies
-///   the values once. [`NpzWriter`](super::NpzWriter) aligns them, and that copy is saved.
+/// - A stored array (`numpy.savez`) is a slice of the archive where it is aligned, as those of
+///   [`NpzWriter`](super::NpzWriter) are. NumPy does not align members: they are copied once, while their checksum is taken;
+///   or, [`unchecked`](Npz::unchecked), by [`Array::tensor`].
 /// - A compressed one (`numpy.savez_compressed`) is inflated into memory that is aligned, in one pass.
 /// - [`map`](Npz::map) gives all arrays of an archive as one item. [`members`](Npz::members) gives arrays before they are inflated,
 ///   so that those of one large archive are inflated by several workers.
