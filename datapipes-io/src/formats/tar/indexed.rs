@@ -4,8 +4,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, MapPipe, Result, async_trait};
+use datapipes::{Error, ErrorKind, MapPipe, Result};
 
 use super::index::TarIndex;
 use super::walk::{Step, Walker};
