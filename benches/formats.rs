@@ -63,7 +63,7 @@ fn tfrecord() -> Result<(), Box<dyn std::error::Error>> {
     for at in 0..400 {
         writer.write(&noise[at * 1000..][..100_000])?;
     }
-    let files = [File::new("a.tfrecord", writer.finish()?)];
+    let files = [File::new("a.tfrecord", writer.finish()?.0)];
     let data = files[0].data.clone();
     let cases = vec![
         case("CRC-32C of the file (floor)", || crc32c::crc32c(&data)),
@@ -105,7 +105,7 @@ fn csv() {
             let mut reader = csv::Reader::from_reader(&data[..]);
             reader.deserialize::<Row>().map(|row| black_box(row.expect("good"))).count()
         }),
-        case("Csv", || read(&files, Csv::<Row>::typed())),
+        case("Csv", || read(&files, Csv::<Row>::new())),
     ];
     let ratios = compare("CSV, 50 000 rows of some 30 bytes", 50_000.0, "rows", ROUNDS, cases);
     bar("time over the csv crate's own", ratios[1], 1.1, false);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Graph, Result};
+use datapipes::{Context, Graph, Item, Items, Result, Source};
 
 use crate::formats::StreamUntar;
 use crate::formats::{Decoded, FieldDecoder, Value};
@@ -70,6 +70,25 @@ pub trait StoreGraph: Store + Sized {
     fn index<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Indexed<File>;
 }
 
+/// Some objects of a store, in this order.
+struct Files(Arc<[FileRef]>);
+
+impl Source for Files {
+    type Out = FileRef;
+
+    fn open(&self, cx: &Context) -> Items<FileRef> {
+        let (files, cx) = (self.0.clone(), cx.clone());
+        Items::from_results((0..files.len()).map(move |place| {
+            let file = files[place].clone();
+            let origin = cx.origin(place as u64).named(&*file.name());
+            Ok(Item::new(file, origin))
+        }))
+    }
+    fn len_hint(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+}
+
 /// Objects of a store by index.
 struct Objects {
     store: Arc<dyn Store>,
@@ -109,7 +128,7 @@ impl<S: Store> StoreGraph for S {
             // A key that leaves the folder the store itself refuses, in its place.
             (_, key) => FileRef::stored(store.clone(), key, None),
         };
-        Graph::from_vec(keys.into_iter().map(file).collect::<Vec<_>>()).named("files")
+        Graph::source(Files(keys.into_iter().map(file).collect()))
     }
     fn index<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Indexed<File> {
         Indexed::new(Objects { store: Arc::new(self), keys: keys.into_iter().map(Into::into).collect() })
@@ -370,6 +389,15 @@ mod tests {
     use super::*;
     use crate::stores::local::Local;
     use datapipes::ErrorKind;
+
+    #[test]
+    fn files_of_several_stores_stand_in_one_graph_and_errors_name_them() {
+        let store = crate::stores::Memory::from_iter([("a.tar", "no tar")]);
+        let graph =
+            Graph::concat([store.clone().files(["a.tar"]), store.files(["a.tar"])]).load_files().untar();
+        let error = graph.collect().unwrap_err().to_string();
+        assert!(error.starts_with("untar: a.tar: truncated"), "{error}");
+    }
 
     #[test]
     fn keys_that_leave_a_folder_are_refused_as_by_the_store() {

@@ -73,6 +73,10 @@ impl Kind {
         match (by_magic, by_name) {
             // An `.npz` is a zip archive.
             (Some(Kind::Zip), Some(Kind::Npz)) => Kind::Npz,
+            // Indexes of records are called so, too.
+            (None, Some(Kind::Idx)) if !packed && !head.is_empty() && !head.starts_with(&[0, 0]) => {
+                Kind::Other
+            }
             (Some(kind), _) | (None, Some(kind)) => kind,
             (None, None) => Kind::Other,
         }

@@ -66,7 +66,7 @@ fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> 
     {
         Ok(graph) => graph,
         Err(error) => {
-            writeln!(out, "{}", failure(&error))?;
+            writeln!(out, "{}", failure(&error, place))?;
             out.flush()?;
             return Ok(false);
         }
@@ -95,7 +95,7 @@ fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> 
                 }
             }
             Err(error) => {
-                writeln!(out, "{}", failure(&error))?;
+                writeln!(out, "{}", failure(&error, place))?;
                 failed += 1;
                 if !skips {
                     break;
@@ -114,9 +114,11 @@ fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> 
     Ok(skips || failed == 0)
 }
 
-fn failure(error: &datapipes::Error) -> serde_json::Value {
-    let item = error.item().map(ToString::to_string);
-    json!({ "error": format!("{:?}", error.kind()), "node": error.node(), "item": item, "cause": error.cause() })
+/// An error as an object; what happened before there was an item happened to the whole.
+fn failure(error: &datapipes::Error, place: &str) -> serde_json::Value {
+    let item = error.item().map_or_else(|| place.to_owned(), ToString::to_string);
+    let node = error.node().unwrap_or("inspect");
+    json!({ "error": format!("{:?}", error.kind()), "node": node, "item": item, "cause": error.cause() })
 }
 
 fn broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {

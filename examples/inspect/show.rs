@@ -132,10 +132,35 @@ fn rows(files: Graph<FileRef>, kind: Kind) -> Result<Graph<Shown>> {
         Kind::Tsv => show(packed.read_as(Csv::rows().tsv()), row),
         Kind::Parquet => show(packed.decompress().read_as(ParquetRows::new(Parquet::new())), row),
         Kind::Arrow => show(packed.decompress().read_as(ArrowRows::new(ArrowIpc::new())), row),
-        Kind::MsgPack => show(packed.read_as(MsgPack::<Value>::new()), row),
+        Kind::MsgPack => show(packed.read_as(MsgPack::values()), |origin, value| {
+            Ok(json!({ "index": origin.index(), "row": message_pack(&value) }).into())
+        }),
         Kind::JsonLines | Kind::Text | Kind::Other => show(packed.read_as(JsonLines::values()), row),
         _ => return Err(cannot(kind, "rows")),
     })
+}
+
+/// A value as JSON: of bytes size and hash, of extensions their number besides.
+fn message_pack(value: &rmpv::Value) -> Value {
+    let key = |key: &rmpv::Value| key.as_str().map_or_else(|| key.to_string(), str::to_owned);
+    match value {
+        rmpv::Value::Nil => Value::Null,
+        rmpv::Value::Boolean(value) => (*value).into(),
+        rmpv::Value::Integer(value) => {
+            value.as_i64().map(Value::from).or_else(|| value.as_u64().map(Value::from)).unwrap_or(Value::Null)
+        }
+        rmpv::Value::F32(value) => (*value).into(),
+        rmpv::Value::F64(value) => (*value).into(),
+        rmpv::Value::String(text) => {
+            text.as_str().map_or_else(|| size_and_hash(text.as_bytes()), Value::from)
+        }
+        rmpv::Value::Binary(data) => size_and_hash(data),
+        rmpv::Value::Array(values) => values.iter().map(message_pack).collect(),
+        rmpv::Value::Map(pairs) => {
+            pairs.iter().map(|(name, value)| (key(name), message_pack(value))).collect()
+        }
+        rmpv::Value::Ext(kind, data) => json!({ "ext": kind, "size": data.len(), "sha256": sha256(data) }),
+    }
 }
 
 fn cannot(kind: Kind, what: &str) -> Error {

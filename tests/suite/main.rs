@@ -6,6 +6,8 @@ mod faults;
 mod figures;
 mod graphs;
 mod in_flight;
+#[cfg(feature = "formats")]
+mod inspect;
 mod kit;
 mod laws;
 mod review;

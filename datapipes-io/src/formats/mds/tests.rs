@@ -161,6 +161,11 @@ fn whole_shards_are_read_as_a_stream_raw_and_compressed() {
         let read = shards.iter().flat_map(|shard| read_all(MdsShards::new(), *shard));
         assert_eq!(read.map(|sample| row(&sample.unwrap())).collect::<Vec<_>>(), written());
     }
+    #[cfg(feature = "zstd")]
+    {
+        let read = ZSTD[1..].iter().flat_map(|shard| read_all(MdsShards::new(), *shard));
+        assert_eq!(read.map(|sample| row(&sample.unwrap())).collect::<Vec<_>>(), written());
+    }
     let read = read_all(MdsShards::new().max_expansion(100, 2), GZ[1]);
     assert_eq!(read[0].as_ref().unwrap_err().kind(), ErrorKind::Limit);
 }
