@@ -5,12 +5,13 @@ mod environment;
 #[cfg(test)]
 mod tests;
 
+use async_trait::async_trait;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Lookup, MapPipe, Result, async_trait};
+use datapipes::{Error, ErrorKind, Lookup, MapPipe, Result};
 use heed::{RoTxn, WithoutTls};
 
 use self::environment::{Environment, Values, failed};

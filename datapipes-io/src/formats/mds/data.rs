@@ -1,10 +1,11 @@
 //! An MDS data set in a store, by index.
 
+use async_trait::async_trait;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, ErrorKind, Result, async_trait};
+use datapipes::{Error, ErrorKind, Result};
 
 use super::cache::{Cache, Loaded};
 use super::index::Shard;

@@ -1,5 +1,6 @@
 //! A Parquet file by its row groups, of which only the wanted columns are read.
 
+use async_trait::async_trait;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use bytes::buf::Reader;
 use bytes::{Buf, Bytes};
-use datapipes::{Error, ErrorKind, MapPipe, Result, async_trait};
+use datapipes::{Error, ErrorKind, MapPipe, Result};
 use futures::future::try_join_all;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};

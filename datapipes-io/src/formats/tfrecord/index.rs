@@ -1,11 +1,12 @@
 //! Records of a TFRecord file by index, by the text file that tells where each begins.
 
+use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::index::MapPipe;
-use datapipes::{Error, ErrorKind, Result, async_trait};
+use datapipes::{Error, ErrorKind, Result};
 
 use super::{FOOT, HEAD, check_data, place, stated_len};
 use crate::stores::{Get, Store};
