@@ -38,6 +38,10 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let seen_as = args.get("as").unwrap_or(As::Auto);
+    if args.has("pack") && !matches!(seen_as, As::Auto | As::Samples) {
+        eprintln!("only samples are packed\n{USAGE}");
+        return ExitCode::from(2);
+    }
     let limit = args.get("limit").unwrap_or(u64::MAX);
     let outputs = Outputs { dump: args.get("dump"), pack: args.get("pack") };
     match run(place, seen_as, limit, args.has("skip-errors"), &outputs) {

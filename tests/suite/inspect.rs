@@ -133,6 +133,7 @@ fn wrong_usage_is_told_from_what_is_not_there() {
     assert_eq!(inspect(&[]).status.code(), Some(2));
     assert_eq!(inspect(&["x", "--as", "pictures"]).status.code(), Some(2));
     assert_eq!(inspect(&["x", "--deep"]).status.code(), Some(2));
+    assert_eq!(inspect(&["x", "--as", "lines", "--pack", "y"]).status.code(), Some(2));
     let (shown, status) = lines(Path::new("/no/such/file.tar"), &[]);
     assert_eq!((shown.len(), status, &shown[0]["error"]), (1, 1, &json!("NotFound")));
 }
