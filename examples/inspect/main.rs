@@ -13,7 +13,7 @@ mod kind;
 mod sets;
 mod show;
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -144,14 +144,14 @@ fn both(items: Items<Shown>) -> Items<Result<Shown>> {
 /// A folder of `.npy` files.
 struct Dump {
     folder: PathBuf,
-    /// How often each name came.
-    names: HashMap<String, usize>,
+    /// Names that were used.
+    names: HashSet<String>,
 }
 
 impl Dump {
     fn new(folder: &Path) -> std::io::Result<Dump> {
         fs::create_dir_all(folder)?;
-        Ok(Dump { folder: folder.to_owned(), names: HashMap::new() })
+        Ok(Dump { folder: folder.to_owned(), names: HashSet::new() })
     }
 
     /// Writes an array under its name, of which nothing leaves the folder; one that comes again gets a number.
@@ -160,9 +160,12 @@ impl Dump {
             name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
         let plain = plain.trim_start_matches('.');
         let plain = if plain.is_empty() { "array" } else { plain };
-        let times = self.names.entry(plain.to_owned()).or_default();
-        *times += 1;
-        let file = if *times == 1 { format!("{plain}.npy") } else { format!("{plain}-{times}.npy") };
+        let mut file = format!("{plain}.npy");
+        let mut times = 1;
+        while !self.names.insert(file.clone()) {
+            times += 1;
+            file = format!("{plain}-{times}.npy");
+        }
         fs::write(self.folder.join(file), npy)
     }
 }

@@ -226,20 +226,10 @@ impl<T> Opened<T> {
     fn read(&mut self, chunk: &mut Chunk<T>, most: usize) -> bool {
         while chunk.len() < most {
             let Some(entry) = self.entries.next() else { return true };
-            let place = |name: Option<Arc<str>>| {
-                let child = self.children.at(self.next);
-                match name {
-                    Some(name) => child.named(name),
-                    None => child,
-                }
-            };
-            match entry {
-                Entry::Item(name, value) => chunk.push(Ok(Item::new(value, place(name)))),
-                Entry::Bad(name, error) => chunk.push(Err(error.of(&place(name)))),
-                Entry::Broken(error) => {
-                    chunk.push(Err(error.of(&self.origin)));
-                    return true;
-                }
+            let is_last = matches!(entry, Entry::Broken(_));
+            chunk.push(entry.placed(&self.origin, &self.children, self.next));
+            if is_last {
+                return true;
             }
             self.next += 1;
         }

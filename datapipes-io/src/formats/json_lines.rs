@@ -10,7 +10,7 @@ use serde_json::error::Category;
 
 use super::compression::Expansion;
 use super::lines::{Line, Options};
-use super::{Entries, Format};
+use super::{Entries, Format, value};
 use crate::File;
 
 /// JSON lines (`jsonl`, `ndjson`): a JSON value a line, as a [`serde_json::Value`] or any type of serde's.
@@ -108,6 +108,9 @@ impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
                 (!blank).then(|| serde_json::from_slice(line.text).map_err(|error| said(&error, line)))
             })
         })))
+    }
+    fn weigh(&self, item: &T) -> Option<usize> {
+        value::weigh(item)
     }
 }
 

@@ -39,7 +39,8 @@ impl<T: Send + 'static> Builder<T> {
 
     /// How many CPU workers: by default one for each core. With 0 everything, I/O too, runs on the consumer's thread
     /// while it waits, one request after the other, which is slow and easy to debug. (A request that is not answered at
-    /// once is finished by the async runtime, so that it holds up nobody else while the consumer does something else.)
+    /// once is driven to its next item on the async runtime, with what stands above it, so that it holds up nobody else
+    /// while the consumer does something else.)
     pub fn workers(mut self, workers: usize) -> Self {
         self.settings.workers = workers;
         self

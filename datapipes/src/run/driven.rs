@@ -2,7 +2,8 @@
 //!
 //! A request that nobody polls may hold what others wait for: a permit, a lock, an object that is fetched once for all
 //! who want it. If those others are what the consumer turns to next, as with two epochs read in turn by one thread, both
-//! would wait for ever. So what does not end in the poll it began in is driven to its next chunk by the async runtime.
+//! would wait for ever. So what does not end in the poll it began in is driven to its next chunk by the async runtime: it
+//! and all that stands above it, as blocking work. Dropped, it ends a moment later, on the runtime.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub(super) struct Driven {
 enum State {
     Here(Box<dyn ErasedChunks>),
     Away(Away),
-    /// The runtime was shut down while it was away.
+    /// The runtime was shut down while it was away. That is no end: each poll says so.
     Lost,
 }
 
@@ -51,6 +52,13 @@ impl Driven {
     }
 }
 
+impl Driven {
+    fn lost(&self) -> AnyChunk {
+        let what = "the async runtime was shut down with a request in work";
+        self.edge.fail_chunk(Error::new(ErrorKind::Config, what).at(&self.node))
+    }
+}
+
 impl ErasedChunks for Driven {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
         // With one item wanted, no second request is begun before the first is handed on.
@@ -67,7 +75,9 @@ impl ErasedChunks for Driven {
             let task = super::spawn_task(&self.io, async move {
                 let next = poll_fn(|cx| {
                     told.register(cx);
-                    chunks.poll_chunk(cx, Demand { ahead: !told.waits(), ..demand })
+                    // What stands above is polled with it, and may block.
+                    let demand = Demand { ahead: !told.waits(), ..demand };
+                    tokio::task::block_in_place(|| chunks.poll_chunk(cx, demand))
                 });
                 let chunk = next.await;
                 // Nobody to send it to: dropped.
@@ -75,7 +85,7 @@ impl ErasedChunks for Driven {
             });
             self.state = State::Away(Away { task, back, need });
         }
-        let State::Away(away) = &mut self.state else { return Poll::Ready(None) };
+        let State::Away(away) = &mut self.state else { return Poll::Ready(Some(self.lost())) };
         if demand.ahead {
             away.need.clear();
         } else {
@@ -89,8 +99,7 @@ impl ErasedChunks for Driven {
             }
             Err(_) => {
                 self.state = State::Lost;
-                let what = "the async runtime was shut down with a request in work";
-                Some(self.edge.fail_chunk(Error::new(ErrorKind::Config, what).at(&self.node)))
+                Some(self.lost())
             }
         })
     }

@@ -11,7 +11,7 @@ use super::decode::{Decoder, Found, Message, aligned, find};
 use super::{rows, weight, wrong_columns};
 use crate::File;
 use crate::formats::compression::{Expansion, content};
-use crate::formats::{Entries, Entry, Format, Row};
+use crate::formats::{Entries, Entry, Format, Row, value};
 
 /// Reads Arrow IPC, the file format (Feather version 2) and the stream format, as record batches; feature `arrow`.
 ///
@@ -133,6 +133,9 @@ impl Format for ArrowRows {
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Row>> {
         let (batches, most) = self.0.batches(file, cx)?;
         Ok(rows(batches, most))
+    }
+    fn weigh(&self, item: &Row) -> Option<usize> {
+        value::weigh(item)
     }
     fn settings(&self) -> String {
         self.0.settings()

@@ -107,7 +107,14 @@ impl Read for Input {
         let mut read = match &mut self.text {
             Text::Plain(file) => (&file[self.read as usize..]).read(out)?,
             Text::Packed(reader, kept) => {
-                let read = reader.read(out)?;
+                let mut read = reader.read(out)?;
+                // A mark at the beginning is looked for in the first piece.
+                while self.read == 0 && (1..3).contains(&read) && read < out.len() {
+                    match reader.read(&mut out[read..])? {
+                        0 => break,
+                        more => read += more,
+                    }
+                }
                 kept.try_reserve(read)?;
                 kept.extend_from_slice(&out[..read]);
                 read

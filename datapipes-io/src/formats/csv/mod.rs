@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::compression::{Expansion, open};
-use super::{Entries, Format, Row};
+use super::{Entries, Format, Row, value};
 use crate::File;
 
 /// CSV and TSV files (RFC 4180), a row an item: by the names of the columns, as a list of texts, or as any type of serde's.
@@ -174,6 +174,9 @@ impl<T: Send + 'static> Format for Csv<T> {
     fn open(&self, file: File, cx: &Context) -> Result<Entries<T>> {
         let input = open(file, self.options.expansion, cx)?;
         Ok(Box::new(read::Rows::open(input, self.options, self.read)?))
+    }
+    fn weigh(&self, item: &T) -> Option<usize> {
+        value::weigh(item)
     }
 
     fn settings(&self) -> String {

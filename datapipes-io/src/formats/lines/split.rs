@@ -38,6 +38,8 @@ struct Window {
     /// How far its end was looked for.
     searched: usize,
     ended: bool,
+    /// What ended the reading, behind what was read before it.
+    failed: Option<Error>,
 }
 
 /// A line, without its end.
@@ -63,9 +65,14 @@ impl Split {
     pub(super) fn new(text: Opened, max_line: usize) -> Self {
         let text = match text {
             Opened::Plain(file) => Text::Plain(file, 0),
-            Opened::Packed(reader) => {
-                Text::Packed(Window { reader, buffer: Vec::new(), at: 0, searched: 0, ended: false })
-            }
+            Opened::Packed(reader) => Text::Packed(Window {
+                reader,
+                buffer: Vec::new(),
+                at: 0,
+                searched: 0,
+                ended: false,
+                failed: None,
+            }),
         };
         Split { text, offset: 0, number: 0, max_line }
     }
@@ -165,18 +172,31 @@ impl Window {
         }
     }
 
+    /// Reads a block more, or what is left; an error comes behind what was read before it.
     fn fill(&mut self) -> Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         let there = self.buffer.len();
-        // Twice what is there, so that a long line is not moved for every block.
-        let more = there.max(BLOCK);
-        self.buffer.try_reserve_exact(more).map_err(|_| {
+        self.buffer.try_reserve(BLOCK).map_err(|_| {
             Error::new(ErrorKind::Limit, format!("no memory for a line of more than {there} bytes"))
         })?;
-        self.buffer.resize(there + more, 0);
-        let read = self.reader.read(&mut self.buffer[there..]);
-        let read = read.map_err(|error| unpack(error, ErrorKind::Corrupt, "compressed data"))?;
-        self.buffer.truncate(there + read);
-        self.ended = read == 0;
-        Ok(())
+        self.buffer.resize(there + BLOCK, 0);
+        let mut end = there;
+        while end < self.buffer.len() && self.failed.is_none() && !self.ended {
+            match self.reader.read(&mut self.buffer[end..]) {
+                Ok(0) => self.ended = true,
+                Ok(read) => end += read,
+                Err(error) => self.failed = Some(unpack(error, ErrorKind::Corrupt, "compressed data")),
+            }
+        }
+        self.buffer.truncate(end);
+        match self.failed.take() {
+            Some(error) if end == there => Err(error),
+            failed => {
+                self.failed = failed;
+                Ok(())
+            }
+        }
     }
 }

@@ -197,8 +197,11 @@ impl Shard {
     }
 }
 
-/// Whether a name is one within its folder, on any system.
+/// Whether a name stays below its folder, on any system. Indexes that were merged name the folder of each part.
 fn is_plain(name: &str) -> bool {
-    !matches!(name, "" | "." | "..")
-        && !name.contains(|letter: char| matches!(letter, '/' | '\\' | ':') || letter.is_control())
+    let plain = |part: &str| {
+        !matches!(part, "" | "." | "..")
+            && !part.contains(|letter: char| matches!(letter, '\\' | ':') || letter.is_control())
+    };
+    name.split('/').all(plain)
 }

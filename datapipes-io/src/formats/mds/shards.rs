@@ -89,8 +89,11 @@ impl Format for MdsShards {
         let shard = match &self.index {
             None => None,
             Some(index) => {
-                let name = file.name.rsplit(['/', '\\']).next().unwrap_or(&file.name);
-                let shard = index.get(name).ok_or_else(|| {
+                // Where it lies is not in the index, though a part of it may be.
+                let name = &*file.name;
+                let below = name.match_indices(['/', '\\']).map(|(at, _)| &name[at + 1..]);
+                let shard = std::iter::once(name).chain(below).find_map(|name| index.get(name));
+                let shard = shard.ok_or_else(|| {
                     Error::new(ErrorKind::NotFound, format!("no shard {name:?} in the index"))
                 })?;
                 shard.check(&file.data)?;

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::compression::{Expansion, content};
 use super::json_lines::shortened;
-use super::{Entries, Entry, Format};
+use super::{Entries, Entry, Format, value};
 use crate::File;
 
 /// Files of [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md) values, one behind the other, as
@@ -82,12 +82,16 @@ impl<T: DeserializeOwned> Default for MsgPack<T> {
     }
 }
 
+/// Deeper values would not fit into the stack of a thread.
+const MOST_LEVELS: usize = 1024;
+
 impl<T> MsgPack<T> {
     fn by(read: ReadValue<T>) -> Self {
         MsgPack { options: Options { max_depth: 128, expansion: Expansion::default() }, read }
     }
 
-    /// Refuses arrays and maps that nest more than `levels` deep. By default 128; each level takes some of the stack.
+    /// Refuses arrays and maps that nest more than `levels` deep. By default 128, and 1024 at most: each level takes some of
+    /// the stack.
     pub fn max_depth(mut self, levels: usize) -> Self {
         self.options.max_depth = levels;
         self
@@ -135,6 +139,14 @@ impl<T: Send + 'static> Format for MsgPack<T> {
                 Error::new(ErrorKind::Corrupt, what)
             })))
         })))
+    }
+    fn problem(&self) -> Option<String> {
+        let levels = self.options.max_depth;
+        (levels > MOST_LEVELS)
+            .then(|| format!("{levels} levels, of which each takes some of the stack; at most {MOST_LEVELS}"))
+    }
+    fn weigh(&self, item: &T) -> Option<usize> {
+        value::weigh(item)
     }
 
     fn name(&self) -> String {

@@ -20,7 +20,7 @@ pub use self::file::ParquetFile;
 use self::layout::{Layout, MAGIC, TAIL, footer_length};
 use super::arrow::{RecordBatch, guarded, rows, weight, wrong_columns};
 use super::compression::{Expansion, content};
-use super::{Entries, Entry, Format, Row};
+use super::{Entries, Entry, Format, Row, value};
 use crate::File;
 
 /// Reads Parquet files as record batches of Arrow; feature `parquet`.
@@ -149,6 +149,9 @@ impl Format for ParquetRows {
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Row>> {
         let (batches, most) = self.0.batches(file, cx)?;
         Ok(rows(Box::new(batches), most))
+    }
+    fn weigh(&self, item: &Row) -> Option<usize> {
+        value::weigh(item)
     }
     fn settings(&self) -> String {
         self.0.settings()

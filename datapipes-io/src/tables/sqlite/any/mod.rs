@@ -7,7 +7,7 @@ mod row;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -150,6 +150,11 @@ impl SqliteRows {
         place: String,
         (query, source, key, names): (String, String, Vec<String>, Vec<String>),
     ) -> Result<Self> {
+        if let Some(name) = twice(&names) {
+            // SQLite would give the first for both.
+            let what = format!("{place}: two columns are called {name:?}; call one another name by AS");
+            return Err(Error::new(ErrorKind::Config, what));
+        }
         let keys = Keys::read(connection, &query).map_err(|error| error.within(&place))?;
         let wanted: Vec<String> = key.iter().cloned().chain(names.iter().map(|name| quoted(name))).collect();
         let select = format!("SELECT {} FROM {source} WHERE ", wanted.join(", "));
@@ -161,6 +166,12 @@ impl SqliteRows {
     pub fn columns(&self) -> &[String] {
         &self.0.names
     }
+}
+
+/// A name that comes twice, as SQLite compares them.
+fn twice(names: &[String]) -> Option<&str> {
+    let mut seen = HashSet::new();
+    names.iter().find(|name| !seen.insert(name.to_ascii_lowercase())).map(String::as_str)
 }
 
 impl Inner {
