@@ -3,11 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Graph, Result};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::{self, Get, Store};
+use futures::StreamExt;
+use percent_encoding::percent_decode_str;
 
 use crate::kind::Kind;
+use crate::show::with_errors;
 
 /// What there is to see.
 pub enum Found {
@@ -22,15 +26,21 @@ pub enum Found {
 /// Bytes looked at to see what a file is.
 const HEAD: u64 = 512;
 
-/// Finds what a path or URL names.
+/// Finds what a path or URL names, and what could not be listed.
 ///
 /// # Errors
 /// `NotFound` if there is nothing; what the store says.
-pub fn find(place: &str) -> Result<Found> {
+pub fn find(place: &str) -> Result<(Found, Vec<Error>)> {
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    if let Some(rest) = place.strip_prefix("file://") {
+        // Behind the host, which is empty or this machine.
+        let path = &rest[rest.find('/').unwrap_or(rest.len())..];
+        return find(&decoded(path));
+    }
     let local = Path::new(place);
     if !place.contains("://") {
         if local.join("data.mdb").is_file() || place.ends_with(".mdb") || place.ends_with(".lmdb") {
-            return Ok(Found::Lmdb(local.to_owned()));
+            return Ok((Found::Lmdb(local.to_owned()), Vec::new()));
         }
         if let (false, Some(name)) = (local.is_dir(), local.file_name()) {
             let folder = local.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -44,40 +54,61 @@ pub fn find(place: &str) -> Result<Found> {
     }
     match place.rsplit_once('/') {
         Some((parent, name)) if !name.is_empty() && !parent.ends_with('/') => {
-            single(stores::open(parent)?, name)
+            single(stores::open(parent)?, &decoded(name))
         }
         _ => folder(stores::open(place)?),
     }
 }
 
-fn single(store: Arc<dyn Store>, name: &str) -> Result<Found> {
+fn single(store: Arc<dyn Store>, name: &str) -> Result<(Found, Vec<Error>)> {
     let head = heads(&store, vec![name.to_owned()])?.remove(0);
-    let kind = if Kind::is_hidden(name, &head) { unpacked(&store, name)? } else { Kind::of(name, &head) };
-    Ok(Found::Files(store, vec![(kind, vec![name.to_owned()])]))
+    let kind = kind(&store, name, &head);
+    Ok((Found::Files(store, vec![(kind, vec![name.to_owned()])]), Vec::new()))
 }
 
-/// The first bytes of some files.
-fn heads(store: &Arc<dyn Store>, names: Vec<String>) -> Result<Vec<bytes::Bytes>> {
+/// The first bytes of some files; none of one that cannot be read, which is told when it is loaded.
+fn heads(store: &Arc<dyn Store>, names: Vec<String>) -> Result<Vec<Bytes>> {
     let store = store.clone();
     let heads = Graph::from_vec(names).map_async(move |name| {
         let store = store.clone();
-        async move { store.get(&name, Get::range(0..HEAD)).await?.bytes().await }
+        async move { Ok::<_, Error>(head(&*store, &name).await.unwrap_or_default()) }
     });
     heads.named("head").collect()
 }
 
-/// What a compressed file holds whose name does not tell.
-fn unpacked(store: &Arc<dyn Store>, name: &str) -> Result<Kind> {
-    let files = store.clone().files([name]).load_files().decompress().collect()?;
-    Ok(files.first().map_or(Kind::Other, |file| Kind::of(&file.name, &file.data)))
+async fn head(store: &dyn Store, name: &str) -> Result<Bytes> {
+    match store.get(name, Get::range(0..HEAD)).await {
+        Ok(object) => object.bytes().await,
+        // A server that knows no ranges: the first piece of the whole.
+        Err(error) if error.kind() == ErrorKind::Protocol => {
+            let mut object = store.get(name, Get::default()).await?;
+            object.body.next().await.unwrap_or_else(|| Ok(Bytes::new()))
+        }
+        Err(error) => Err(error),
+    }
 }
 
-fn folder(store: Arc<dyn Store>) -> Result<Found> {
+/// What a file is; of a compressed one whose name does not tell, by what it holds.
+fn kind(store: &Arc<dyn Store>, name: &str, head: &[u8]) -> Kind {
+    if !Kind::is_hidden(name, head) {
+        return Kind::of(name, head);
+    }
+    let files = store.clone().files([name]).load_files().decompress().collect().unwrap_or_default();
+    files.first().map_or(Kind::Other, |file| Kind::of(&file.name, &file.data))
+}
+
+fn folder(store: Arc<dyn Store>) -> Result<(Found, Vec<Error>)> {
     let listed = store.clone().list_files("**").map(|file| file.name().into_owned());
-    let mut names = listed.collect()?;
+    let (mut names, mut errors) = (Vec::new(), Vec::new());
+    for entry in listed.through(with_errors).collect()? {
+        match entry {
+            Ok(name) => names.push(name),
+            Err(error) => errors.push(error),
+        }
+    }
     names.sort();
     if names.iter().any(|name| name == "index.json") && names.iter().any(|name| name.contains(".mds")) {
-        return Ok(Found::Mds(store));
+        return Ok((Found::Mds(store), errors));
     }
     // Most tell by their names; the others are looked into.
     let unknown: Vec<String> =
@@ -86,11 +117,11 @@ fn folder(store: Arc<dyn Store>) -> Result<Found> {
     let mut groups: Vec<(Kind, Vec<String>)> = Vec::new();
     for name in names {
         let head = looked.next_if(|(unknown, _)| *unknown == name).map(|(_, head)| head).unwrap_or_default();
-        let kind = Kind::of(&name, &head);
+        let kind = kind(&store, &name, &head);
         match groups.last_mut() {
             Some((last, names)) if *last == kind => names.push(name),
             _ => groups.push((kind, vec![name])),
         }
     }
-    Ok(Found::Files(store, groups))
+    Ok((Found::Files(store, groups), errors))
 }

@@ -103,10 +103,12 @@ impl Kind {
     fn of_name(name: &str) -> Option<Kind> {
         let base = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
         // `train-images-idx3-ubyte`, as MNIST calls its files, has no ending.
-        if base.contains("-idx") && base.ends_with("-ubyte") {
+        if base.contains("idx") && base.ends_with("-ubyte") {
             return Some(Kind::Idx);
         }
         let ending = base.rsplit_once('.').map(|(_, ending)| ending)?;
+        // TensorFlow numbers its shards behind the ending: `train.tfrecord-00000-of-00010`.
+        let ending = ending.split_once("-0").map_or(ending, |(ending, _)| ending);
         Some(match ending {
             "tar" => Kind::Tar,
             "zip" => Kind::Zip,

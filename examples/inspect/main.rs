@@ -15,18 +15,18 @@ mod show;
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use datapipes::{BoxError, DataLoader, Item, Items, OnError, Origin, Result};
+use datapipes::{BoxError, DataLoader, OnError};
 use datapipes_io::formats::SampleWriter;
-use futures::StreamExt;
 use serde_json::json;
+use tempfile::NamedTempFile;
 
 use args::Args;
 use kind::As;
-use show::Shown;
+use show::with_errors;
 
 const USAGE: &str = "inspect URL_OR_PATH [--as auto|bytes|members|samples|lines|records|arrays|rows|images] [--limit N] \
                      [--skip-errors] [--dump DIR] [--pack OUT.tar]";
@@ -64,11 +64,13 @@ struct Outputs {
 
 /// Whether all could be read.
 fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> Result<bool, BoxError> {
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(std::io::stdout().lock());
     let seen_as = if outputs.pack.is_some() && seen_as == As::Auto { As::Samples } else { seen_as };
-    let graph = match files::find(place).and_then(|found| show::graph(found, seen_as, outputs.dump.is_some()))
-    {
-        Ok(graph) => graph,
+    let found = files::find(place).and_then(|(found, errors)| {
+        show::graph(found, seen_as, outputs.dump.is_some()).map(|graph| (graph, errors))
+    });
+    let (graph, unlisted) = match found {
+        Ok(found) => found,
         Err(error) => {
             writeln!(out, "{}", failure(&error, place))?;
             out.flush()?;
@@ -76,15 +78,12 @@ fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> 
         }
     };
     let mut dump = outputs.dump.as_deref().map(Dump::new).transpose()?;
-    let mut pack = match &outputs.pack {
-        Some(path) => Some(SampleWriter::new(std::io::BufWriter::new(fs::File::create(path)?))),
-        None => None,
-    };
+    let mut pack = outputs.pack.as_deref().map(Pack::new).transpose()?;
 
     // An error is an item here, so that it is printed in its place.
-    let loader = DataLoader::builder(graph.through(both)).on_error(OnError::fail()).build()?;
+    let loader = DataLoader::builder(graph.through(with_errors)).on_error(OnError::fail()).build()?;
     let (mut shown, mut failed) = (0, 0_u64);
-    for item in loader.epoch(0).blocking() {
+    for item in unlisted.into_iter().map(|error| Ok(Err(error))).chain(loader.epoch(0).blocking()) {
         if shown == limit {
             break;
         }
@@ -95,7 +94,7 @@ fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> 
                     dump.write(&array.name, &array.npy)?;
                 }
                 if let (Some(pack), Some(sample)) = (&mut pack, &item.sample) {
-                    pack.write(sample)?;
+                    pack.shard.write(sample)?;
                 }
             }
             Err(error) => {
@@ -108,10 +107,10 @@ fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> 
         }
         shown += 1;
     }
-    if let Some(pack) = pack {
-        pack.finish()?.flush()?;
-    }
     out.flush()?;
+    if let Some(pack) = pack.filter(|_| skips || failed == 0) {
+        pack.publish()?;
+    }
     if skips && failed > 0 {
         eprintln!("{failed} could not be read");
     }
@@ -129,16 +128,24 @@ fn broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Items and errors alike as items.
-fn both(items: Items<Shown>) -> Items<Result<Shown>> {
-    let mut number = 0;
-    Items::from_stream(items.map(move |item| {
-        number += 1;
-        Ok(match item {
-            Ok(item) => item.map(Ok),
-            Err(error) => Item::new(Err(error), Origin::root(0, number)),
-        })
-    }))
+/// A shard that is there once it is whole: what it is made of may be what it takes the place of.
+struct Pack<'a> {
+    path: &'a Path,
+    shard: SampleWriter<BufWriter<NamedTempFile>>,
+}
+
+impl<'a> Pack<'a> {
+    fn new(path: &'a Path) -> Result<Pack<'a>, BoxError> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let file = NamedTempFile::new_in(folder).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Pack { path, shard: SampleWriter::new(BufWriter::new(file)) })
+    }
+
+    fn publish(self) -> Result<(), BoxError> {
+        let file = self.shard.finish()?.into_inner().map_err(|error| error.into_error())?;
+        file.persist(self.path).map_err(|error| format!("{}: {}", self.path.display(), error.error))?;
+        Ok(())
+    }
 }
 
 /// A folder of `.npy` files.
@@ -149,15 +156,19 @@ struct Dump {
 }
 
 impl Dump {
-    fn new(folder: &Path) -> std::io::Result<Dump> {
-        fs::create_dir_all(folder)?;
+    fn new(folder: &Path) -> Result<Dump, BoxError> {
+        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(Dump { folder: folder.to_owned(), names: HashSet::new() })
     }
 
     /// Writes an array under its name, of which nothing leaves the folder; one that comes again gets a number.
-    fn write(&mut self, name: &str, npy: &[u8]) -> std::io::Result<()> {
-        let plain: String =
-            name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    fn write(&mut self, name: &str, npy: &[u8]) -> Result<(), BoxError> {
+        // Names of files are bounded, in bytes.
+        let plain: String = name
+            .chars()
+            .take(50)
+            .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' })
+            .collect();
         let plain = plain.trim_start_matches('.');
         let plain = if plain.is_empty() { "array" } else { plain };
         let mut file = format!("{plain}.npy");
@@ -166,6 +177,7 @@ impl Dump {
             times += 1;
             file = format!("{plain}-{times}.npy");
         }
-        fs::write(self.folder.join(file), npy)
+        let path = self.folder.join(file);
+        fs::write(&path, npy).map_err(|error| format!("{}: {error}", path.display()).into())
     }
 }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Facts, Graph, Items, Origin, Pipe, Result, Tensor};
+use datapipes::{Arity, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Result, Tensor};
 use datapipes_image::{ImageFormat, decode};
 use datapipes_io::formats::{
-    Array, ArrowIpc, ArrowRows, Csv, Entries, Entry, Example, Feature, Format, Idx, JsonLines, Lines,
+    Array, ArrowIpc, ArrowRows, Codec, Csv, Entries, Entry, Example, Feature, Format, Idx, JsonLines, Lines,
     MsgPack, Npy, Npz, Parquet, ParquetRows, RecordIo, SafeTensors, Sample, TfRecords, Unzip,
 };
 use datapipes_io::prelude::*;
 use datapipes_io::{File, FileRef};
+use futures::StreamExt;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -79,12 +80,12 @@ fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<G
     Ok(match seen_as {
         As::Auto => unreachable!("each kind has its usual form"),
         As::Bytes => show(whole(files), |_, file: File| Ok(size_and_hash(&file.data).into())),
-        As::Members => match members(files) {
+        As::Members => match members(files.clone()) {
             Some(members) => show(members, |_, file: File| {
                 let (size, sha256) = (file.data.len(), sha256(&file.data));
                 Ok(json!({ "name": &*file.name, "type": "file", "size": size, "sha256": sha256 }).into())
             }),
-            None => return Err(cannot(kind, "members")),
+            None => return Ok(refused(files, kind, "members")),
         },
         As::Samples => show(opened(files).samples(), |_, sample: Sample| Ok(Shown::sample(sample))),
         As::Lines => show(opened(files).read_as(Lines::new()), |origin, text: String| {
@@ -108,7 +109,8 @@ fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<G
                 dump,
             ),
             Kind::Idx => show_tensors(files.load_files().read_as(Idx::new()), |tensor| (None, tensor), dump),
-            _ => show_arrays(opened(files).read_as(Arrays), dump),
+            Kind::Tar | Kind::Zip => show_arrays(opened(files).read_as(Arrays), dump),
+            _ => refused(files, kind, "arrays"),
         },
         As::Rows => rows(files, kind)?,
         As::Images => {
@@ -126,7 +128,7 @@ fn rows(files: Graph<FileRef>, kind: Kind) -> Result<Graph<Shown>> {
         let row = serde_json::to_value(row).map_err(Error::user)?;
         Ok(json!({ "index": origin.index(), "row": row }).into())
     }
-    let packed = files.load_files();
+    let packed = files.clone().load_files();
     Ok(match kind {
         Kind::Csv => show(packed.read_as(Csv::rows()), row),
         Kind::Tsv => show(packed.read_as(Csv::rows().tsv()), row),
@@ -136,7 +138,7 @@ fn rows(files: Graph<FileRef>, kind: Kind) -> Result<Graph<Shown>> {
             Ok(json!({ "index": origin.index(), "row": message_pack(&value) }).into())
         }),
         Kind::JsonLines | Kind::Text | Kind::Other => show(packed.read_as(JsonLines::values()), row),
-        _ => return Err(cannot(kind, "rows")),
+        _ => return Ok(refused(files, kind, "rows")),
     })
 }
 
@@ -163,8 +165,11 @@ fn message_pack(value: &rmpv::Value) -> Value {
     }
 }
 
-fn cannot(kind: Kind, what: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("a file of kind {kind:?} has no {what}"))
+/// An error for each file.
+fn refused(files: Graph<FileRef>, kind: Kind, what: &'static str) -> Graph<Shown> {
+    show(files, move |_, _: FileRef| {
+        Err(Error::new(ErrorKind::Unsupported, format!("a file of kind {kind:?} has no {what}")))
+    })
 }
 
 fn record(origin: &Origin, data: &[u8], features: Value) -> Value {
@@ -248,8 +253,9 @@ fn array_name(origin: &Origin) -> String {
     }
     let file = origin.parent().map(|file| file.name().map_or_else(|| file.to_string(), str::to_owned));
     let file = file.unwrap_or_default();
+    let file = Codec::of_name(&file).map_or(file.clone(), |(_, bare)| bare);
     let base = file.rsplit('/').next().unwrap_or(&file);
-    base.split_once('.').map_or(base, |(stem, _)| stem).to_owned()
+    base.rsplit_once('.').map_or(base, |(stem, _)| stem).to_owned()
 }
 
 fn picture(file: &File, dump: bool) -> Result<Shown> {
@@ -291,6 +297,18 @@ impl Format for Arrays {
             _ => Ok(Box::new(std::iter::empty())),
         }
     }
+}
+
+/// Items and errors alike as items, so that errors keep their places.
+pub fn with_errors<T: Send + 'static>(items: Items<T>) -> Items<Result<T>> {
+    let mut number = 0;
+    Items::from_stream(items.map(move |item| {
+        number += 1;
+        Ok(match item {
+            Ok(item) => item.map(Ok),
+            Err(error) => Item::new(Err(error), Origin::root(0, number)),
+        })
+    }))
 }
 
 /// What is printed of each item; hashing is done by the workers.

@@ -14,7 +14,10 @@ impl Args {
     /// Reads the command line; `flags` take no value, `known` do. Anything else ends the program with `usage`.
     pub fn parse(flags: &[&str], known: &[&str], usage: &str) -> Args {
         let mut args = Args::default();
-        let mut given = std::env::args().skip(1);
+        let text = |arg: std::ffi::OsString| {
+            arg.into_string().unwrap_or_else(|arg| refuse(&format!("{} is not UTF-8", arg.display()), usage))
+        };
+        let mut given = std::env::args_os().skip(1).map(text);
         while let Some(arg) = given.next() {
             if ["-h", "--help"].contains(&&*arg) {
                 println!("{usage}");

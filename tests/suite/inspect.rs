@@ -8,7 +8,7 @@ use datapipes_io::Sample;
 use datapipes_io::formats::{Array, Example, NpzWriter, SampleWriter, TfRecordWriter};
 use serde_json::{Value, json};
 
-/// Cargo builds the examples beside the tests.
+/// `cargo test` builds the examples beside the tests; `cargo test --test suite` does not.
 fn inspect(args: &[&str]) -> Output {
     let test = std::env::current_exe().unwrap();
     let binary = test.parent().and_then(Path::parent).unwrap().join("examples/inspect");
@@ -68,7 +68,33 @@ fn what_is_packed_again_is_the_same() {
     let again = folder.path().join("again.tar");
     let (samples, status) = lines(&path, &["--pack", again.to_str().unwrap()]);
     assert_eq!((samples.len(), status), (3, 0));
-    assert_eq!(std::fs::read(again).unwrap(), shard());
+    assert!(std::fs::read(&again).unwrap() == shard());
+    // Onto itself, too; and what fails takes the place of nothing.
+    assert_eq!(lines(&again, &["--pack", again.to_str().unwrap()]).1, 0);
+    assert!(std::fs::read(&again).unwrap() == shard());
+    let cut = write(&folder, "cut.tar", &shard()[..1700]);
+    assert_eq!(lines(&cut, &["--pack", again.to_str().unwrap()]).1, 1);
+    assert!(std::fs::read(&again).unwrap() == shard());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_cannot_be_listed_costs_itself_only() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "a.txt", "one");
+    std::os::unix::fs::symlink("nowhere", folder.path().join("broken")).unwrap();
+    let output = inspect(&[folder.path().to_str().unwrap(), "--skip-errors"]);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && shown.ends_with("{\"index\":0,\"text\":\"one\"}\n"), "{shown}");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "1 could not be read\n");
+}
+
+#[test]
+fn a_url_of_a_file_is_decoded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder, "a b.txt", "one");
+    let url = format!("file://{}", path.display().to_string().replace(' ', "%20"));
+    assert_eq!(lines(Path::new(&url), &[]), lines(&path, &[]));
 }
 
 #[test]
@@ -108,6 +134,18 @@ fn arrays_with_their_values_in_one_order_and_dumped() {
     assert_eq!((shown.len(), status, &shown[1]["name"]), (2, 0, &json!("b")));
     assert_eq!(shown[0]["sha256"], expected["sha256"]);
     assert_eq!(std::fs::read(out.join("a.npy")).unwrap(), array.to_npy());
+    // Names that are the same as files each get one.
+    let mut zip = NpzWriter::new(std::io::Cursor::new(Vec::new()));
+    for name in ["x/a", "x_a", "x_a-2"] {
+        zip.add(name, &array).unwrap();
+    }
+    let same = write(&folder, "same.npz", zip.finish().unwrap().into_inner());
+    let out = folder.path().join("same");
+    assert_eq!(lines(&same, &["--dump", out.to_str().unwrap()]).0.len(), 3);
+    assert_eq!(std::fs::read_dir(out).unwrap().count(), 3);
+    // What has no arrays says so.
+    let (shown, status) = lines(&write(&folder, "t.txt", "one"), &["--as", "arrays"]);
+    assert_eq!((status, &shown[0]["error"]), (1, &json!("Unsupported")));
 }
 
 #[test]

@@ -170,6 +170,25 @@ fn whole_shards_are_read_as_a_stream_raw_and_compressed() {
     assert_eq!(read[0].as_ref().unwrap_err().kind(), ErrorKind::Limit);
 }
 
+/// As `merge_index` writes it for parts that several processes made.
+#[tokio::test]
+async fn indexes_that_were_merged_name_the_folders_of_their_parts() {
+    let merged = String::from_utf8(RAW[0].to_vec()).unwrap().replace("shard.", "part-0/shard.");
+    let store = Memory::from_iter([("index.json".to_owned(), merged.clone().into_bytes())]);
+    for (number, shard) in RAW[1..].iter().enumerate() {
+        store.put(format!("part-0/shard.{number:05}.mds"), *shard);
+    }
+    let data = Mds::open(store, "").await.unwrap();
+    assert_eq!(row(&MapPipe::get(&data, 3).await.unwrap()), written()[3]);
+    let index = MdsIndex::parse(merged.as_bytes()).unwrap();
+    let files = Graph::from_vec(vec![File::new("x/part-0/shard.00000.mds", RAW[1])]);
+    assert_eq!(files.read_as(MdsShards::of(&index)).collect().unwrap().len(), 13);
+    for outside in ["/shard.", "../shard.", "a//shard.", "a/../shard."] {
+        let wrong = String::from_utf8(RAW[0].to_vec()).unwrap().replace("shard.", outside);
+        assert_eq!(MdsIndex::parse(wrong.as_bytes()).unwrap_err().kind(), ErrorKind::Corrupt, "{outside}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_read_of_a_shard_is_read_once_and_kept_as_far_as_it_fits() {
     let requests =

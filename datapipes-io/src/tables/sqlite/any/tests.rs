@@ -98,6 +98,18 @@ fn rows_of_a_query_come_in_its_order() {
     assert_eq!(all(&SqliteRows::table(&path, "things", &[], "").unwrap()).len(), 7);
 }
 
+/// SQLite itself would give the first of them for both.
+#[test]
+fn two_columns_of_one_name_are_refused() {
+    let (_dir, path) = things();
+    let twice = "SELECT a.id, a.name, b.name FROM things AS a JOIN things AS b ON b.id = a.id + 10";
+    let error = SqliteRows::query(&path, twice, "id").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("two columns are called \"name\""), "{error}");
+    let named = twice.replace("b.name", "b.name AS next");
+    assert_eq!(all(&SqliteRows::query(&path, &named, "id").unwrap()).len(), 6);
+}
+
 #[test]
 fn what_is_not_there_is_named() {
     let (dir, path) = things();
