@@ -191,7 +191,8 @@ impl<F: Format + ?Sized> Chunks<F::Item> for Reading<F> {
                 return Poll::Ready(None);
             }
             if let Some(open) = &mut self.open {
-                let mut chunk = Chunk::default();
+                // Most files are not so long that what was asked for is too much.
+                let mut chunk = Chunk::with_capacity(demand.max.min(64));
                 let ended = open.read(&mut chunk, demand.max);
                 if ended {
                     self.open = None;
