@@ -100,7 +100,7 @@ texts!(String &'static str);
 impl Collate for Tensor {
     type Batch = Tensor;
     fn collate(items: Vec<Self>) -> Result<Tensor> {
-        Tensor::stack(&items)
+        Tensor::stack_rows(items)
     }
     fn weigh(batch: &Tensor) -> Option<usize> {
         weigh_tensor(batch)

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures::channel::oneshot;
 
 use crate::rng::{Rng, mix};
-use crate::{Chunk, Error, ErrorKind, Item, Origin, Result};
+use crate::rows::RowCursor;
+use crate::tensor::checked_len;
+use crate::{Chunk, Element, Error, ErrorKind, Item, Origin, Result, Tensor};
 
 /// What a pipe may know while it runs. Cheap to clone.
 #[derive(Clone)]
@@ -20,6 +22,7 @@ struct Inner {
     run: RunInfo,
     round: u64,
     counters: Arc<Counters>,
+    rows: Option<RowCursor>,
 }
 
 /// What all nodes of one epoch share.
@@ -86,7 +89,21 @@ impl Context {
         counters: Arc<Counters>,
     ) -> Self {
         let node_key = crate::rng::hash_name(&node);
-        Context(Arc::new(Inner { node, node_key, source, run, round, counters }))
+        Context(Arc::new(Inner { node, node_key, source, run, round, counters, rows: None }))
+    }
+
+    /// The same for a pipe that fills rows, from this one on.
+    pub(crate) fn with_rows(&self, rows: RowCursor) -> Context {
+        let Inner { node, node_key, source, run, round, counters, rows: _ } = &*self.0;
+        Context(Arc::new(Inner {
+            node: node.clone(),
+            node_key: *node_key,
+            source: *source,
+            run: run.clone(),
+            round: *round,
+            counters: counters.clone(),
+            rows: Some(rows),
+        }))
     }
 
     /// The name of the node, which errors and figures carry.
@@ -152,6 +169,24 @@ impl Context {
         let inner = &*self.0;
         let (node, run) = (inner.node.clone(), inner.run.clone());
         Context::new(node, inner.source, run, round, inner.counters.clone())
+    }
+
+    /// A tensor for this pipe to fill and give out, which is the next row of a batch where the planner found that the pipe's
+    /// output is batched: then [`collate`](crate::Graph::collate) has nothing to copy, and the memory is used again
+    /// once the batch is dropped. Anywhere else it is a tensor of its own.
+    ///
+    /// The pipe says that it uses this by [`Facts::with_rows`](crate::Facts::with_rows), and asks for one tensor for each
+    /// item, before what may fail. Its numbers are zero, or what an earlier batch left there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if the shape is too large for the address space.
+    pub fn row<T: Element>(&self, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
+        let shape = shape.into();
+        let len = checked_len(&shape, T::DTYPE)?;
+        match self.0.rows.as_ref().and_then(|rows| rows.next::<T>(len)) {
+            Some(part) => Ok(Tensor::pooled(part, shape)),
+            None => Tensor::zeros(T::DTYPE, shape),
+        }
     }
 
     /// Counts items that are left out on purpose, so that the sums of the epoch add up.

@@ -48,6 +48,7 @@ mod item;
 mod items;
 mod pipe;
 mod rng;
+mod rows;
 mod settings;
 mod tensor;
 

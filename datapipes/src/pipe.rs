@@ -156,6 +156,8 @@ pub struct Facts {
     /// Whether it may feed several nodes without a fork: it is cheap, gives the same whenever it runs, and runs for each
     /// of them. False unless said otherwise.
     pub many_readers: bool,
+    /// Whether what it gives out is, or begins as, one [`Context::row`] for each item. False unless said otherwise.
+    pub rows: bool,
     /// What it does to the data set as a whole.
     pub role: Role,
     /// Mistakes that are visible before anything runs.
@@ -171,6 +173,7 @@ impl Default for Facts {
             buffered: 0,
             children: false,
             many_readers: false,
+            rows: false,
             role: Role::Plain,
             problems: Vec::new(),
             settings: String::new(),
@@ -195,6 +198,8 @@ pub enum Role {
     },
     /// Asks the executor to run what is above on its own, this many items ahead.
     Prefetch(usize),
+    /// Groups so many consecutive items, all that come.
+    Batch(usize),
 }
 
 impl Facts {
@@ -221,6 +226,11 @@ impl Facts {
     /// For a node that may feed several others, and runs for each of them.
     pub fn with_many_readers(self) -> Self {
         Facts { many_readers: true, ..self }
+    }
+
+    /// For a pipe that fills one [`Context::row`] for each item.
+    pub fn with_rows(self) -> Self {
+        Facts { rows: true, ..self }
     }
 
     /// With a role.

@@ -5,6 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use half::{bf16, f16};
 
+use crate::rows::Part;
 use crate::{Error, ErrorKind, Result};
 
 /// Numbers of one type in a box of any rank, row-major and contiguous in memory.
@@ -13,9 +14,13 @@ use crate::{Error, ErrorKind, Result};
 /// what the deep-learning frameworks take over without a copy: [`into_vec`](Tensor::into_vec) moves an own buffer
 /// out, [`as_bytes`](Tensor::as_bytes) and [`shared`](Tensor::shared) lend one. There is no arithmetic here.
 ///
+/// A third shape is memory that the loader lends for a batch, filled row by row ([`Context::row`](crate::Context::row)): it goes
+/// back to the loader when the tensor is dropped, for a later batch. It is this tensor's alone, and moves out as a `Vec` as
+/// well, in which case it does not go back.
+///
 /// - The number of elements is the product of the shape; a scalar has rank 0, shape `[]` and one element.
 /// - The bytes are aligned for the element type and in the machine's byte order.
-/// - A clone of a shared tensor is cheap; a clone of an own one copies its numbers. Use
+/// - A clone of a shared tensor is cheap; a clone of any other copies its numbers. Use
 ///   [`into_shared`](Tensor::into_shared) before cloning often.
 ///
 /// # Examples
@@ -34,11 +39,22 @@ pub struct Tensor {
     buf: Buf,
 }
 
-#[derive(Clone)]
 enum Buf {
     Owned(TypedVec),
     /// Aligned for its type, and as long as its shape says; both are checked when it is made.
     Shared(Bytes, DType),
+    /// Rows of a batch, in memory that returns to its pool.
+    Pooled(Part),
+}
+
+impl Clone for Buf {
+    fn clone(&self) -> Self {
+        match self {
+            Buf::Owned(values) => Buf::Owned(values.clone()),
+            Buf::Shared(bytes, dtype) => Buf::Shared(bytes.clone(), *dtype),
+            Buf::Pooled(part) => Buf::Owned(part.copied()),
+        }
+    }
 }
 
 /// A type that may be an element of a [`Tensor`]: the integers of 8 to 64 bits, the floats of 16 to 64, and `bool`.
@@ -145,9 +161,10 @@ macro_rules! dtypes {
         /// Runs an expression with `$T` as the element type that a `DType` names.
         macro_rules! with_dtype {
             ($dtype:expr, $T:ident => $run:expr) => {
-                match $dtype { $(DType::$variant => { type $T = $type; $run })* }
+                match $dtype { $($crate::DType::$variant => { type $T = $type; $run })* }
             };
         }
+        pub(crate) use with_dtype;
     };
 }
 
@@ -228,12 +245,18 @@ impl Tensor {
         Tensor { shape: Vec::new(), buf: Buf::Owned(T::wrap(vec![value])) }
     }
 
+    /// A row of a batch, of the length that its shape says.
+    pub(crate) fn pooled(part: Part, shape: Vec<usize>) -> Tensor {
+        Tensor { shape, buf: Buf::Pooled(part) }
+    }
+
     /// A list of numbers, of rank 1.
     pub(crate) fn list<T: Element>(values: Vec<T>) -> Tensor {
         Tensor { shape: vec![values.len()], buf: Buf::Owned(T::wrap(values)) }
     }
 
-    /// Puts tensors of one type and shape behind each other, along a new first axis. Copies each once.
+    /// Puts tensors of one type and shape behind each other, along a new first axis. Copies each once;
+    /// [`stack_rows`](Tensor::stack_rows) may not have to.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] with positions and shapes if two differ, or if there are none.
@@ -246,6 +269,15 @@ impl Tensor {
         let shape = [&[tensors.len()], first.shape()].concat();
         let len = checked_len(&shape, first.dtype())?;
         let values = with_dtype!(first.dtype(), T => {
+            if let Buf::Pooled(part) = &first.buf
+                && let Some(mut batch) = part.sibling::<T>(len)
+            {
+                let rows = batch.slice_mut::<T>().expect("made of this type").chunks_exact_mut(len / tensors.len());
+                for (row, tensor) in rows.zip(tensors) {
+                    row.copy_from_slice(tensor.as_slice::<T>()?);
+                }
+                return Ok(Tensor::pooled(batch, shape));
+            }
             let mut values = Vec::<T>::with_capacity(len);
             for tensor in tensors {
                 values.extend_from_slice(tensor.as_slice::<T>()?);
@@ -255,11 +287,43 @@ impl Tensor {
         Ok(Tensor { shape, buf: Buf::Owned(values) })
     }
 
+    /// As [`stack`](Tensor::stack), but takes the tensors over. If they are rows of one batch by
+    /// [`Context::row`](crate::Context::row), side by side, nothing is copied.
+    ///
+    /// # Errors
+    /// As [`stack`](Tensor::stack).
+    pub fn stack_rows(mut tensors: Vec<Tensor>) -> Result<Tensor> {
+        for tensor in &mut tensors {
+            if let Buf::Pooled(part) = &mut tensor.buf {
+                part.is_batched();
+            }
+        }
+        let adjacent = |pair: &[Tensor]| match (&pair[0].buf, &pair[1].buf) {
+            (Buf::Pooled(a), Buf::Pooled(b)) => a.is_before(b) && pair[0].shape == pair[1].shape,
+            _ => false,
+        };
+        let joins = matches!(tensors.first(), Some(Tensor { buf: Buf::Pooled(_), .. }));
+        if !joins || !tensors.windows(2).all(adjacent) {
+            return Tensor::stack(&tensors);
+        }
+        let count = tensors.len();
+        let mut rows = tensors.into_iter();
+        let Some(Tensor { shape, buf: Buf::Pooled(mut batch) }) = rows.next() else {
+            unreachable!("looked at above")
+        };
+        for row in rows {
+            let Buf::Pooled(part) = row.buf else { unreachable!("looked at above") };
+            batch.join(part);
+        }
+        Ok(Tensor::pooled(batch, [&[count], &shape[..]].concat()))
+    }
+
     /// The type of the elements.
     pub fn dtype(&self) -> DType {
         match &self.buf {
             Buf::Owned(values) => values.dtype(),
             Buf::Shared(_, dtype) => *dtype,
+            Buf::Pooled(part) => part.dtype(),
         }
     }
 
@@ -293,6 +357,7 @@ impl Tensor {
         match &self.buf {
             Buf::Owned(values) => values.as_bytes(),
             Buf::Shared(bytes, _) => bytes,
+            Buf::Pooled(part) => part.as_bytes(),
         }
     }
 
@@ -305,6 +370,7 @@ impl Tensor {
             Buf::Owned(values) => T::slice(values),
             Buf::Shared(_, dtype) if *dtype != T::DTYPE => None,
             Buf::Shared(bytes, _) => bytemuck::checked::try_cast_slice(bytes).ok(),
+            Buf::Pooled(part) => part.slice(),
         };
         slice.ok_or_else(|| self.other_type::<T>())
     }
@@ -322,11 +388,13 @@ impl Tensor {
         }
         match &mut self.buf {
             Buf::Owned(values) => Ok(T::slice_mut(values).expect("the type was checked above")),
+            Buf::Pooled(part) => Ok(part.slice_mut().expect("the type was checked above")),
             Buf::Shared(..) => unreachable!("made owned above"),
         }
     }
 
-    /// The elements as a vector, row-major: moved out if the tensor owns them, copied once if they are shared.
+    /// The elements as a vector, row-major: moved out if the tensor owns them or they are all of a batch, copied once if they
+    /// are shared or a batch's row.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if they are of another type.
@@ -342,7 +410,14 @@ impl Tensor {
         match self.buf {
             Buf::Owned(values) => values,
             Buf::Shared(bytes, dtype) => with_dtype!(dtype, T => T::wrap(copied(&bytes))),
+            Buf::Pooled(part) => part.into_typed(),
         }
+    }
+
+    /// Whether the elements are in memory that goes back to the loader when the tensor, and all that
+    /// [`into_shared`](Tensor::into_shared) made of it, is dropped.
+    pub fn is_pooled(&self) -> bool {
+        matches!(self.buf, Buf::Pooled(_))
     }
 
     /// Whether the elements are shared bytes, so that a clone is cheap and [`into_vec`](Tensor::into_vec) copies.
@@ -353,8 +428,8 @@ impl Tensor {
     /// The shared bytes, if the elements are.
     pub fn shared(&self) -> Option<&Bytes> {
         match &self.buf {
-            Buf::Owned(_) => None,
             Buf::Shared(bytes, _) => Some(bytes),
+            Buf::Owned(_) | Buf::Pooled(_) => None,
         }
     }
 
@@ -366,6 +441,10 @@ impl Tensor {
             Buf::Owned(values) if !values.is_empty() => {
                 let dtype = values.dtype();
                 Buf::Shared(Bytes::from_owner(Owner(values)), dtype)
+            }
+            Buf::Pooled(part) => {
+                let dtype = part.dtype();
+                Buf::Shared(Bytes::from_owner(part), dtype)
             }
             buf => buf,
         };

@@ -94,6 +94,8 @@ pub enum Step {
     /// Makes batches and takes them apart.
     Rebatch(usize),
     Collate(usize),
+    /// Batches whose rows are filled in place.
+    Rows(usize),
     CollateWith(usize),
     Shuffle(usize),
     Prefetch(usize),
@@ -374,7 +376,7 @@ impl Step {
     /// Whether what comes out depends on which items are neighbours.
     fn groups(&self) -> bool {
         use Step::*;
-        matches!(self, Batch { .. } | Bucket { .. } | Padded(_) | Collate(_) | CollateWith(_))
+        matches!(self, Batch { .. } | Bucket { .. } | Padded(_) | Collate(_) | Rows(_) | CollateWith(_))
             || self.inputs().any(Spec::groups)
     }
 
@@ -447,6 +449,11 @@ impl Step {
             Step::Collate(size) => {
                 graph.batch(size).collate().map(|tensor| fold(tensor.into_vec::<u64>().expect("of integers")))
             }
+            Step::Rows(size) => graph
+                .pipe(crate::rows::Pairs::default())
+                .batch(size)
+                .collate()
+                .map(|tensor| fold(tensor.into_vec::<u64>().expect("of integers"))),
             Step::CollateWith(size) => graph.batch(size).collate_with(|batch| Ok::<_, Error>(fold(batch))),
             Step::Shuffle(buffer) if ranked => graph.pipe(Shuffle::new(buffer).within_rank()),
             Step::Shuffle(buffer) => graph.shuffle(buffer),
@@ -541,6 +548,7 @@ fn step(depth: u32) -> BoxedStrategy<Step> {
             .prop_map(|(boundary, a, b, drop_last)| Step::Bucket { boundary, sizes: [a, b], drop_last }),
         2 => (1usize..12).prop_map(Step::Rebatch),
         1 => (1usize..12).prop_map(Step::Collate),
+        1 => (1usize..12).prop_map(Step::Rows),
         1 => (1usize..12).prop_map(Step::CollateWith),
         3 => (1usize..50).prop_map(Step::Shuffle),
         2 => (1usize..20).prop_map(Step::Prefetch),

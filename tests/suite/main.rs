@@ -11,5 +11,6 @@ mod inspect;
 mod kit;
 mod laws;
 mod review;
+mod rows;
 mod samples;
 mod structure;

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::Path;
 
 /// The files that are the contract: they know only each other.
-const CONTRACT: &[&str] = &["pipe", "item", "items", "chunk", "error", "context", "rng", "tensor", "collate"];
+const CONTRACT: &[&str] =
+    &["pipe", "item", "items", "chunk", "error", "context", "rng", "rows", "tensor", "collate"];
 
 /// Which parts of `datapipes/src` a part may know besides itself.
 const MAY_KNOW: &[(&str, &[&str])] = &[

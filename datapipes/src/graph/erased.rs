@@ -15,7 +15,9 @@ pub(crate) type AnyItems = Box<dyn Any + Send>;
 /// A `Chunk<T>` whose `T` only the edge knows, with its size.
 pub(crate) struct AnyChunk {
     pub chunk: Box<dyn Any + Send>,
+    /// Items and errors.
     pub len: usize,
+    pub errors: usize,
     pub bytes: usize,
 }
 
@@ -70,7 +72,7 @@ pub(crate) fn typed<T: Send + 'static>(items: AnyItems) -> Items<T> {
 impl<T: Send + 'static> EdgeOf<T> {
     fn wrap(&self, chunk: Chunk<T>) -> AnyChunk {
         let bytes = (self.0)(chunk.values());
-        AnyChunk { len: chunk.len(), bytes, chunk: Box::new(chunk) }
+        AnyChunk { len: chunk.len(), errors: chunk.errors(), bytes, chunk: Box::new(chunk) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Facts, Graph, Item, Items, Origin, Pipe};
+use crate::{Chunk, Context, Facts, Graph, Item, Items, Origin, Pipe, Role};
 
 /// Groups consecutive items into batches of a fixed size; see [`Graph::batch`].
 #[derive(Clone, Debug)]
@@ -47,6 +47,7 @@ impl<T: Send + 'static> Pipe<T> for Batch {
         let facts = if self.drop_last { Facts::default() } else { Facts::any_order() };
         facts
             .with_buffered(self.size)
+            .with_role(Role::Batch(self.size))
             .with_settings(format_args!("{}{}", self.size, if self.drop_last { ", drop_last" } else { "" }))
             .with_problem((self.size == 0).then_some("a batch size of zero"))
     }

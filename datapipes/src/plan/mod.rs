@@ -11,6 +11,8 @@ use crate::{Arity, Role, Work};
 pub(crate) struct Plan {
     /// For each node of the flow.
     pub places: Vec<Place>,
+    /// For each node of the flow that fills rows of batches: of how many items these are.
+    pub rows: Vec<Option<usize>>,
     pub segments: Vec<SegmentPlan>,
     /// The queue in front of the consumer; 0 for none.
     pub prefetch: Prefetch,
@@ -75,6 +77,7 @@ impl Plan {
     pub(crate) fn new(flow: &Flow, settings: &Settings) -> Plan {
         let mut plan = Plan {
             places: vec![Place::Inline; flow.nodes.len()],
+            rows: vec![None; flow.nodes.len()],
             segments: Vec::new(),
             prefetch: Prefetch {
                 items: if settings.workers == 0 { 0 } else { settings.prefetch.unwrap_or(PREFETCH) },
@@ -83,6 +86,7 @@ impl Plan {
             },
         };
         if settings.workers == 0 {
+            plan.set_rows(flow);
             return plan;
         }
         let mut depths = vec![0; flow.nodes.len()];
@@ -96,6 +100,7 @@ impl Plan {
         }
         plan.set_starts(flow);
         plan.set_orders(flow, settings);
+        plan.set_rows(flow);
         plan.share_out(settings);
         plan
     }
@@ -199,6 +204,35 @@ impl Plan {
         }
     }
 
+    /// Finds the pipes whose output becomes the rows of batches, one after the other, so that they can be filled in place.
+    fn set_rows(&mut self, flow: &Flow) {
+        for (id, node) in flow.nodes.iter().enumerate().filter(|(_, node)| node.hints().facts.rows) {
+            if let Place::Segment(number) = self.places[id] {
+                let segment = &self.segments[number];
+                let above = segment.nodes.iter().take_while(|&&above| above != id);
+                // Which number an item has is known where the input is cut, and must not change up to this pipe.
+                let counted = above.into_iter().all(|&above| flow.nodes[above].hints().arity == Arity::One);
+                if segment.order != Order::Strict || !counted {
+                    continue;
+                }
+            }
+            let mut last = (id, node);
+            self.rows[id] = loop {
+                let mut below =
+                    flow.nodes.iter().enumerate().filter(|(_, n)| n.inputs.contains(&(last.0, 0)));
+                last = match (last.1.readers[..].iter().sum::<usize>(), below.next()) {
+                    (1, Some(reader)) => reader,
+                    _ => break None,
+                };
+                match (last.1.hints().facts.role, last.1.hints().arity, &last.1.node.op) {
+                    (Role::Batch(size), ..) => break Some(size),
+                    (Role::Plain | Role::Prefetch(_), Arity::One, Op::Pipe(_)) => {}
+                    _ => break None,
+                }
+            };
+        }
+    }
+
     /// Divides the bytes among the edges, and a bound on displacement among the segments.
     fn share_out(&mut self, settings: &Settings) {
         let queues = self.places.iter().filter(|p| matches!(p, Place::Queue(_))).count();
@@ -297,6 +331,9 @@ impl Explain<'_> {
                     write!(f, "  [{letter}]")?;
                 }
             }
+        }
+        if let Some(batch) = self.plan.rows[id] {
+            write!(f, "  (straight into batches of {batch})")?;
         }
         if node.hints().separate_process {
             write!(f, "  (asks for a process of its own; runs on threads until there are such)")?;

@@ -13,6 +13,7 @@ use crate::context::{Counters, Offload, RunInfo};
 use crate::graph::{AnyItems, Flow, Op};
 use crate::plan::{Place, Plan, Prefetch};
 use crate::rng::mix;
+use crate::rows::{self, RowCursor, Rows};
 use crate::run::background::{Background, BackgroundSettings, QueueGauge};
 use crate::run::driven::Driven;
 use crate::run::morsel::{Chain, Link, Spawner};
@@ -28,6 +29,8 @@ pub(crate) struct Engine {
     pub settings: Settings,
     /// For each segment, what one epoch leaves to the next.
     learned: Vec<Arc<Learned>>,
+    /// For each node, the memory of batches that it fills.
+    batches: Vec<Arc<rows::Pool>>,
     pool: OnceLock<Arc<Pool>>,
     runtime: Mutex<Option<Runtime>>,
 }
@@ -35,7 +38,8 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(flow: Flow, plan: Plan, settings: Settings) -> Self {
         let learned = plan.segments.iter().map(|_| Arc::default()).collect();
-        Engine { flow, plan, settings, learned, pool: OnceLock::new(), runtime: Mutex::new(None) }
+        let batches = plan.rows.iter().map(|_| Arc::default()).collect();
+        Engine { flow, plan, settings, learned, batches, pool: OnceLock::new(), runtime: Mutex::new(None) }
     }
 
     fn pool(&self) -> Arc<Pool> {
@@ -142,6 +146,12 @@ impl EpochRun {
         Context::new(node.name.clone(), node.source, self.info.clone(), round, self.counters[id].clone())
     }
 
+    /// The rows that a node fills in one stream of items.
+    fn rows(&self, id: usize) -> Option<Arc<Rows>> {
+        let batch = self.engine.plan.rows[id]?;
+        Some(Arc::new(Rows::new(self.engine.batches[id].clone(), batch)))
+    }
+
     fn stream(self: &Arc<Self>, (id, port): (usize, usize), round: u64) -> AnyItems {
         let place = self.engine.plan.places[id];
         match place {
@@ -179,7 +189,12 @@ impl EpochRun {
         let links = plan.nodes.iter().map(|&id| {
             let node = &flow.nodes[id].node;
             let Op::Pipe(pipe) = &node.op else { unreachable!("only pipes are put into segments") };
-            Link { pipe: pipe.clone(), context: self.context(id, round), edge: node.edge.clone() }
+            Link {
+                pipe: pipe.clone(),
+                context: self.context(id, round),
+                edge: node.edge.clone(),
+                rows: self.rows(id),
+            }
         });
         let chain = Chain { links: links.collect(), input: flow.nodes[above.0].node.edge.clone() };
         let settings = SegmentSettings {
@@ -205,7 +220,10 @@ impl EpochRun {
     fn inline(self: &Arc<Self>, id: usize, port: usize, round: u64) -> AnyItems {
         let flow_node = &self.engine.flow.nodes[id];
         let node = &flow_node.node;
-        let context = self.context(id, round);
+        let mut context = self.context(id, round);
+        if let Some(rows) = self.rows(id) {
+            context = context.with_rows(RowCursor::new(rows, 0));
+        }
         if let Op::Split(_) = node.op {
             let mut splits = self.splits();
             if let Entry::Occupied(mut entry) = splits.entry((id, round)) {

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
 use crate::items::Demand;
 use crate::queue::{Limits, Put, Take, Weight, thread};
+use crate::rows::{RowCursor, Rows};
 use crate::run::pool::Pool;
 use crate::run::segment::SegmentGauge;
 use crate::{Context, Error, Work};
@@ -32,12 +33,19 @@ pub(crate) struct Link {
     pub pipe: Arc<dyn AnyPipe>,
     pub context: Context,
     pub edge: Arc<dyn Edge>,
+    /// The rows of batches that it fills.
+    pub rows: Option<Arc<Rows>>,
 }
 
 impl Chain {
-    pub(super) fn apply(&self, mut items: AnyItems) -> AnyItems {
-        for link in &self.links {
-            items = link.edge.guard(link.pipe.apply(items, &link.context), link.context.clone());
+    /// Applies the chain to items, the first of which is number `first` of the segment's input.
+    pub(super) fn apply(&self, mut items: AnyItems, first: u64) -> AnyItems {
+        for Link { pipe, context, edge, rows } in &self.links {
+            let output = match rows {
+                None => pipe.apply(items, context),
+                Some(rows) => pipe.apply(items, &context.with_rows(RowCursor::new(rows.clone(), first))),
+            };
+            items = edge.guard(output, context.clone());
         }
         items
     }
@@ -109,8 +117,9 @@ pub(super) struct Morsel {
 }
 
 impl Morsel {
-    /// Starts a piece of the input on its way. Its queue holds up to so many bytes. Dropping it cancels it.
-    pub(super) fn start(chunk: AnyChunk, line: &Line, bytes: usize) -> Morsel {
+    /// Starts a piece of the input on its way, whose first item is number `first`. Its queue holds up to so many bytes.
+    /// Dropping it cancels it.
+    pub(super) fn start(chunk: AnyChunk, first: u64, line: &Line, bytes: usize) -> Morsel {
         let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes });
         let items = chunk.len;
         let fate = Arc::new(Fate::default());
@@ -148,7 +157,7 @@ impl Morsel {
                     let polled = catch_unwind(AssertUnwindSafe(|| {
                         let output = output.get_or_insert_with(|| {
                             let chunk = chunk.take().expect("taken once");
-                            chain.output().erase(chain.apply(chain.input.one(chunk)))
+                            chain.output().erase(chain.apply(chain.input.one(chunk), first))
                         });
                         output.poll_chunk(cx, Demand { max, ahead: true })
                     }));

@@ -128,6 +128,8 @@ struct Input {
     /// Time spent above, and items taken, while inline.
     above_ns: u64,
     items: u64,
+    /// Items taken so far, without errors.
+    taken: u64,
     limit: usize,
 }
 
@@ -145,7 +147,10 @@ impl ErasedChunks for Tap {
         let polled = input.chunks.poll_chunk(cx, demand);
         input.above_ns += begun.elapsed().as_nanos() as u64;
         match &polled {
-            Poll::Ready(Some(chunk)) => input.items += chunk.len as u64,
+            Poll::Ready(Some(chunk)) => {
+                input.items += chunk.len as u64;
+                input.taken += (chunk.len - chunk.errors) as u64;
+            }
             Poll::Ready(None) => input.ended = true,
             Poll::Pending => {}
         }
@@ -168,6 +173,7 @@ impl Segment {
             shut: true,
             above_ns: 0,
             items: 0,
+            taken: 0,
             limit: usize::MAX,
         };
         let window = match settings.work {
@@ -220,9 +226,13 @@ impl Segment {
     }
 
     fn inline_chain(&self) -> Box<dyn ErasedChunks> {
-        self.input().shut = false;
+        let first = {
+            let mut input = self.input();
+            input.shut = false;
+            input.taken
+        };
         let tap = self.line.chain.input.restore(Box::new(Tap(self.input.clone())));
-        self.line.chain.output().erase(self.line.chain.apply(tap))
+        self.line.chain.output().erase(self.line.chain.apply(tap, first))
     }
 
     /// Items to put in one morsel, by what an item costs.
@@ -260,30 +270,35 @@ impl Segment {
         held <= self.settings.bytes as f64
     }
 
-    fn spawn(&mut self, chunk: AnyChunk) {
+    /// Starts a morsel, whose first item is number `first`.
+    fn spawn(&mut self, chunk: AnyChunk, first: u64) {
         self.gauge.items_in.fetch_add(chunk.len as u64, Ordering::Relaxed);
         self.gauge.morsels.fetch_add(1, Ordering::Relaxed);
         self.flight_items += chunk.len;
         // All that are in flight share the bytes; one item always fits into each.
         let bytes = self.settings.bytes / self.settings.in_flight.max(1);
-        self.flight.push_back(Morsel::start(chunk, &self.line, bytes));
+        self.flight.push_back(Morsel::start(chunk, first, &self.line, bytes));
     }
 
     /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first either.
     fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
         while self.has_room() {
             let demand = Demand { max: self.morsel(), ahead: ahead || !self.flight.is_empty() };
-            let polled = {
+            let (polled, first) = {
                 let mut input = self.input();
                 if input.ended {
                     return Idle::Starved;
                 }
-                let polled = input.chunks.poll_chunk(cx, demand);
-                input.ended |= matches!(polled, Poll::Ready(None));
-                polled
+                let (polled, first) = (input.chunks.poll_chunk(cx, demand), input.taken);
+                match &polled {
+                    Poll::Ready(Some(chunk)) => input.taken += (chunk.len - chunk.errors) as u64,
+                    Poll::Ready(None) => input.ended = true,
+                    Poll::Pending => {}
+                }
+                (polled, first)
             };
             match polled {
-                Poll::Ready(Some(chunk)) => self.spawn(chunk),
+                Poll::Ready(Some(chunk)) => self.spawn(chunk, first),
                 Poll::Ready(None) | Poll::Pending => return Idle::Starved,
             }
         }

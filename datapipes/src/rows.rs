@@ -1,0 +1,409 @@
+//! Rows of batches: memory that many workers fill at once, each its own row, and that is a batch as soon as they are done.
+//!
+//! A [`Slab`] has room for the rows of one batch. Its rows are handed out one by one as [`Part`]s, to be filled on any thread.
+//! [`Collate`](crate::Collate) finds that the parts of a batch lie side by side in one slab and joins them, which copies
+//! nothing. Where they do not (the order is another), it copies them, as it would have without. So the guess at which row an
+//! item will be decides about speed alone: it is the number of items before it, less the rows that were given back because
+//! their items failed. A slab whose parts are gone returns to its [`Pool`], so an epoch needs as many as are in use at once.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use half::{bf16, f16};
+
+use crate::tensor::with_dtype;
+use crate::{DType, Element, TypedVec};
+
+/// Slabs that a pool keeps for later, at most.
+const KEPT: usize = 4;
+/// A slab is not larger than this: a batch of so many bytes is better copied together than laid out ahead.
+const MAX_SLAB: usize = 1 << 30;
+
+/// Memory of batches that are gone, for those to come.
+#[derive(Default)]
+pub(crate) struct Pool(Mutex<Vec<TypedVec>>);
+
+impl Pool {
+    /// So many numbers or more, of any value.
+    fn take<T: Element>(&self, len: usize) -> Vec<T> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is much too large stays for a batch that needs it.
+        let fits = |values: &TypedVec| {
+            values.dtype() == T::DTYPE && values.len() >= len && values.len() / 2 <= len.max(1 << 12)
+        };
+        let found = kept.iter().position(fits).map(|place| kept.swap_remove(place));
+        drop(kept);
+        found.and_then(T::unwrap).unwrap_or_else(|| vec![T::default(); len])
+    }
+
+    fn give_back(&self, values: TypedVec) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let too_many = (kept.len() == KEPT).then(|| kept.remove(0));
+        kept.push(values);
+        drop(kept);
+        drop(too_many);
+    }
+}
+
+/// The rows of one stream of items, which end up in batches of equal size.
+pub(crate) struct Rows {
+    pool: Arc<Pool>,
+    batch: u64,
+    /// Slabs that have rows left, by their number. A slab lives by its parts.
+    open: Mutex<Vec<(u64, Weak<Slab>)>>,
+    /// How many rows were given back.
+    returned: Arc<AtomicU64>,
+}
+
+impl Rows {
+    pub(crate) fn new(pool: Arc<Pool>, batch: usize) -> Self {
+        Rows { pool, batch: batch.max(1) as u64, open: Mutex::default(), returned: Arc::default() }
+    }
+
+    /// The row for the item that is number `place` of the stream, if there is such a row: each is handed out once.
+    fn take<T: Element>(&self, place: u64, len: usize) -> Option<Part> {
+        let rows = self.batch as usize;
+        let all = len.checked_mul(rows).filter(|&all| all > 0 && all <= MAX_SLAB / size_of::<T>())?;
+        let (number, row) = (place / self.batch, (place % self.batch) as usize);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = open.iter().find(|(n, _)| *n == number).and_then(|(_, slab)| slab.upgrade());
+        let slab = found.unwrap_or_else(|| {
+            let slab = Arc::new(Slab::new(self.pool.take::<T>(all), all, rows, &self.pool, &self.returned));
+            open.retain(|(n, slab)| *n != number && slab.strong_count() > 0);
+            open.push((number, Arc::downgrade(&slab)));
+            slab
+        });
+        drop(open);
+        let fits = slab.dtype == T::DTYPE && slab.len == all;
+        if !fits || slab.taken[row].swap(true, Ordering::Acquire) {
+            return None;
+        }
+        Some(Part { slab, start: row * len, len, is_row: true })
+    }
+}
+
+/// Where a pipe is in the stream whose rows it fills.
+pub(crate) struct RowCursor {
+    rows: Arc<Rows>,
+    next: AtomicU64,
+}
+
+impl RowCursor {
+    /// From the item that is number `first` of the stream.
+    pub(crate) fn new(rows: Arc<Rows>, first: u64) -> Self {
+        RowCursor { rows, next: AtomicU64::new(first) }
+    }
+
+    /// The row for the next item.
+    pub(crate) fn next<T: Element>(&self, len: usize) -> Option<Part> {
+        let (number, rows) = (self.next.fetch_add(1, Ordering::Relaxed), &self.rows);
+        rows.take::<T>(number.saturating_sub(rows.returned.load(Ordering::Relaxed)), len)
+    }
+}
+
+/// The memory of one batch, taken apart from its `Vec` so that its rows can be lent to several threads.
+struct Slab {
+    dtype: DType,
+    values: NonNull<u8>,
+    /// Elements that belong to the batch; the vector may have more.
+    len: usize,
+    vec_len: usize,
+    capacity: usize,
+    /// Which rows were handed out.
+    taken: Box<[AtomicBool]>,
+    pool: Weak<Pool>,
+    returned: Arc<AtomicU64>,
+    /// Whether the vector was moved out.
+    empty: bool,
+}
+
+// SAFETY: it owns plain numbers. They are only reached through parts, of which no two overlap.
+unsafe impl Send for Slab {}
+// SAFETY: as above; what is shared is never written to, since writing takes a part by `&mut`.
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    fn new<T: Element>(
+        values: Vec<T>,
+        len: usize,
+        rows: usize,
+        pool: &Arc<Pool>,
+        returned: &Arc<AtomicU64>,
+    ) -> Slab {
+        debug_assert!(values.len() >= len);
+        let mut values = ManuallyDrop::new(values);
+        let (vec_len, capacity) = (values.len(), values.capacity());
+        let values = NonNull::new(values.as_mut_ptr()).expect("a vector's pointer is not null").cast();
+        Slab {
+            dtype: T::DTYPE,
+            values,
+            len,
+            vec_len,
+            capacity,
+            taken: (0..rows).map(|_| AtomicBool::new(false)).collect(),
+            pool: Arc::downgrade(pool),
+            returned: returned.clone(),
+            empty: false,
+        }
+    }
+
+    /// The vector it was made of, once. There are no parts when the slab is borrowed mutably.
+    fn take_vec(&mut self) -> Option<TypedVec> {
+        if std::mem::replace(&mut self.empty, true) {
+            return None;
+        }
+        Some(with_dtype!(self.dtype, T => {
+            let first = self.values.cast::<T>().as_ptr();
+            // SAFETY: these are the parts of a `Vec<T>` of this type, whose elements stayed initialised. It is put together
+            // again once, since `empty` was false, and nobody else reaches the numbers, since parts keep the slab borrowed.
+            T::wrap(unsafe { Vec::from_raw_parts(first, self.vec_len, self.capacity) })
+        }))
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        if let Some(values) = self.take_vec()
+            && let Some(pool) = self.pool.upgrade()
+        {
+            pool.give_back(values);
+        }
+    }
+}
+
+/// Numbers in a slab that nobody else can reach.
+pub(crate) struct Part {
+    slab: Arc<Slab>,
+    /// In elements.
+    start: usize,
+    len: usize,
+    /// Whether it is a row that belongs to no batch yet.
+    is_row: bool,
+}
+
+impl Part {
+    /// All of a slab of its own, from the pool of another part.
+    pub(crate) fn sibling<T: Element>(&self, len: usize) -> Option<Part> {
+        let pool = self.slab.pool.upgrade().filter(|_| len > 0)?;
+        let slab = Arc::new(Slab::new(pool.take::<T>(len), len, 0, &pool, &self.slab.returned));
+        Some(Part { slab, start: 0, len, is_row: false })
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.slab.dtype
+    }
+
+    fn first(&self) -> NonNull<u8> {
+        // SAFETY: a part lies inside of its slab, which is one allocation.
+        unsafe { self.slab.values.add(self.start * self.slab.dtype.size()) }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        // SAFETY: these bytes are initialised, inside of one allocation that the slab keeps alive, and only this part
+        // reaches them; it is borrowed as long as they are. Elements have no padding (`bytemuck::NoUninit`).
+        unsafe { std::slice::from_raw_parts(self.first().as_ptr(), self.len * self.slab.dtype.size()) }
+    }
+
+    /// The numbers, if they are of this type.
+    pub(crate) fn slice<T: Element>(&self) -> Option<&[T]> {
+        // SAFETY: as above; the type is that of the vector that the slab was made of.
+        (self.slab.dtype == T::DTYPE)
+            .then(|| unsafe { std::slice::from_raw_parts(self.first().cast::<T>().as_ptr(), self.len) })
+    }
+
+    /// The numbers to write to, if they are of this type.
+    pub(crate) fn slice_mut<T: Element>(&mut self) -> Option<&mut [T]> {
+        // SAFETY: as above, and this part is borrowed mutably.
+        (self.slab.dtype == T::DTYPE)
+            .then(|| unsafe { std::slice::from_raw_parts_mut(self.first().cast::<T>().as_ptr(), self.len) })
+    }
+
+    /// Whether `next` begins where this one ends.
+    pub(crate) fn is_before(&self, next: &Part) -> bool {
+        Arc::ptr_eq(&self.slab, &next.slab) && self.start + self.len == next.start
+    }
+
+    /// The two as one, for a part that begins where this one ends.
+    pub(crate) fn join(&mut self, mut next: Part) {
+        assert!(self.is_before(&next), "parts are joined where they touch");
+        next.is_row = false;
+        self.len += next.len;
+    }
+
+    /// It has become part of a batch, be it by a copy.
+    pub(crate) fn is_batched(&mut self) {
+        self.is_row = false;
+    }
+
+    /// The numbers as a vector: moved out if this is all that is left of the slab, from its start on, else copied.
+    pub(crate) fn into_typed(mut self) -> TypedVec {
+        self.is_row = false;
+        if self.start > 0 || Arc::strong_count(&self.slab) > 1 {
+            return self.copied();
+        }
+        let (slab, len) = (self.slab.clone(), self.len);
+        drop(self);
+        match Arc::try_unwrap(slab) {
+            Ok(mut slab) => {
+                let values = slab.take_vec().expect("only taken here and by drop");
+                with_dtype!(values.dtype(), T => {
+                    let mut values = T::unwrap(values).expect("the type is its own");
+                    values.truncate(len);
+                    T::wrap(values)
+                })
+            }
+            // Somebody is about to take a row behind these.
+            Err(slab) => Part { slab, start: 0, len, is_row: false }.copied(),
+        }
+    }
+
+    /// A copy of the numbers.
+    pub(crate) fn copied(&self) -> TypedVec {
+        with_dtype!(self.dtype(), T => T::wrap(self.slice::<T>().expect("the type is its own").to_vec()))
+    }
+}
+
+/// A row that no batch took is there for the next item.
+impl Drop for Part {
+    fn drop(&mut self) {
+        if self.is_row {
+            self.slab.taken[self.start / self.len].store(false, Ordering::Release);
+            self.slab.returned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Part({} {}..{})", self.dtype(), self.start, self.start + self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tensor;
+
+    fn rows(batch: usize) -> (Arc<Pool>, Arc<Rows>) {
+        let pool = Arc::<Pool>::default();
+        (pool.clone(), Arc::new(Rows::new(pool, batch)))
+    }
+
+    /// A row of one number twice.
+    fn row(rows: &Rows, place: u64) -> Tensor {
+        let mut part = rows.take::<f32>(place, 2).unwrap();
+        part.slice_mut::<f32>().unwrap().fill(place as f32);
+        Tensor::pooled(part, vec![2])
+    }
+
+    fn address(tensor: &Tensor) -> *const u8 {
+        tensor.as_bytes().as_ptr()
+    }
+
+    #[test]
+    fn rows_side_by_side_are_a_batch() {
+        let (_, rows) = rows(3);
+        // Filled in any order.
+        let mut filled = [2, 0, 1].map(|place| row(&rows, place));
+        filled.sort_by(|a, b| a.as_slice::<f32>().unwrap()[0].total_cmp(&b.as_slice::<f32>().unwrap()[0]));
+        let first = address(&filled[0]);
+        let batch = Tensor::stack_rows(filled.into()).unwrap();
+        assert_eq!((batch.shape(), address(&batch)), (&[3, 2][..], first));
+        assert!(batch.is_pooled() && !batch.is_shared());
+        assert_eq!(batch.as_slice::<f32>().unwrap(), [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]);
+        // Its vector moves out, and so do its bytes.
+        let vector = batch.into_vec::<f32>().unwrap();
+        assert_eq!((vector.as_ptr().cast(), vector.len()), (first, 6));
+    }
+
+    #[test]
+    fn a_batch_that_is_not_full_is_shorter() {
+        let (_, rows) = rows(4);
+        let batch = Tensor::stack_rows(vec![row(&rows, 4), row(&rows, 5)]).unwrap();
+        assert_eq!(batch.as_slice::<f32>().unwrap(), [4.0, 4.0, 5.0, 5.0]);
+        let first = address(&batch);
+        let vector = batch.reshape([4]).unwrap().into_vec::<f32>().unwrap();
+        assert_eq!((vector.as_ptr().cast(), vector.len()), (first, 4));
+    }
+
+    #[test]
+    fn memory_returns_and_is_used_again() {
+        let (pool, rows) = rows(2);
+        let batch = Tensor::stack_rows(vec![row(&rows, 0), row(&rows, 1)]).unwrap();
+        let first = address(&batch);
+        let shared = batch.into_shared();
+        assert_eq!(address(&shared), first);
+        let lent = shared.shared().unwrap().slice(8..);
+        drop(shared);
+        assert!(pool.0.lock().unwrap().is_empty(), "somebody still has a part of it");
+        drop(lent);
+        assert_eq!(pool.0.lock().unwrap().len(), 1);
+        assert_eq!(address(&row(&rows, 6)), first);
+        // What moved out does not come back.
+        let batch = Tensor::stack_rows(vec![row(&rows, 8), row(&rows, 9)]).unwrap();
+        drop(batch.into_vec::<f32>().unwrap());
+        let kept = pool.0.lock().unwrap().len();
+        // A pool that is gone takes nothing back.
+        let late = row(&rows, 10);
+        drop((pool, rows));
+        assert_eq!((kept, late.as_slice::<f32>().unwrap()), (0, &[10.0, 10.0][..]));
+    }
+
+    #[test]
+    fn what_is_not_side_by_side_is_copied_into_memory_of_the_pool() {
+        let (_, rows) = rows(3);
+        for places in [vec![1, 0, 2], vec![3, 5], vec![8, 9]] {
+            let parts: Vec<Tensor> = places.iter().map(|&place| row(&rows, place)).collect();
+            let addresses: Vec<_> = parts.iter().map(address).collect();
+            let batch = Tensor::stack_rows(parts).unwrap();
+            assert!(!addresses.contains(&address(&batch)) && batch.is_pooled(), "{places:?}");
+            let expected: Vec<f32> = places.iter().flat_map(|&place| [place as f32; 2]).collect();
+            assert_eq!(batch.as_slice::<f32>().unwrap(), expected);
+        }
+        let mixed = vec![row(&rows, 12), Tensor::from_vec(vec![7f32, 7.0], [2]).unwrap()];
+        assert_eq!(Tensor::stack_rows(mixed).unwrap().as_slice::<f32>().unwrap(), [12.0, 12.0, 7.0, 7.0]);
+        let ragged = vec![row(&rows, 15), row(&rows, 16).reshape([1, 2]).unwrap()];
+        assert!(Tensor::stack_rows(ragged).is_err());
+    }
+
+    #[test]
+    fn a_row_is_handed_out_once_and_only_if_it_fits() {
+        let (_, rows) = rows(3);
+        let held = row(&rows, 1);
+        assert!(rows.take::<f32>(1, 2).is_none());
+        assert!(rows.take::<f32>(2, 3).is_none(), "another length");
+        assert!(rows.take::<u8>(2, 2).is_none(), "another type");
+        assert!(rows.take::<u8>(3, usize::MAX).is_none(), "more than can be");
+        assert!(rows.take::<u8>(3, 0).is_none());
+        assert!(rows.take::<f32>(2, 2).is_some());
+        let copy = held.clone();
+        assert!(!copy.is_pooled() && copy == held);
+        drop(held);
+        // The slab died with its last row; there is a new one.
+        assert!(rows.take::<u8>(1, 5).is_some());
+    }
+
+    #[test]
+    fn writing_is_seen_by_nobody_else() {
+        let (_, rows) = rows(2);
+        let (mut a, b) = (row(&rows, 0), row(&rows, 1));
+        a.as_mut_slice::<f32>().unwrap()[1] = 9.0;
+        assert!(a.as_mut_slice::<u8>().is_err());
+        assert_eq!(
+            (a.as_slice::<f32>().unwrap(), b.as_slice::<f32>().unwrap()),
+            (&[0.0, 9.0][..], &[1.0, 1.0][..])
+        );
+        // A row that is not the first of its slab is copied out.
+        drop(a);
+        assert_eq!(b.into_vec::<f32>().unwrap(), [1.0, 1.0]);
+    }
+}
