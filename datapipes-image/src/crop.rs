@@ -54,10 +54,14 @@ pub fn crop(image: &Image, part: Rect) -> Result<Image> {
 /// # Errors
 /// [`ErrorKind::Shape`] if the picture is smaller. There is no padding.
 pub fn center_crop(image: &Image, width: u32, height: u32) -> Result<Image> {
+    crop(image, middle((image.width(), image.height()), width, height))
+}
+
+/// The middle of a picture of this size, as far as there is one.
+pub(crate) fn middle(size: (u32, u32), width: u32, height: u32) -> Rect {
     // torchvision rounds half a pixel to even.
     let middle = |edge: u32, part: u32| (f64::from(edge.saturating_sub(part)) / 2.0).round_ties_even() as u32;
-    let (x, y) = (middle(image.width(), width), middle(image.height(), height));
-    crop(image, Rect { x, y, width, height })
+    Rect { x: middle(size.0, width), y: middle(size.1, height), width, height }
 }
 
 /// Mirrors left and right, in place.

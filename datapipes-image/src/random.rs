@@ -66,6 +66,16 @@ impl RandomResizedCrop {
         Rect { x: (width - part_w) / 2, y: (height - part_h) / 2, width: part_w, height: part_h }
     }
 
+    /// Width and height of what comes out.
+    pub(crate) fn size(&self) -> (u32, u32) {
+        (self.width, self.height)
+    }
+
+    /// How pixels are weighed.
+    pub(crate) fn resampling(&self) -> Filter {
+        self.filter
+    }
+
     /// [`ErrorKind::Config`] if a setting makes no sense.
     pub(crate) fn check(&self) -> Result<()> {
         check_size(self.width, self.height)?;

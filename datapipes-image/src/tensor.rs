@@ -1,8 +1,9 @@
 //! From a picture to numbers for a model.
 
-use datapipes::{Error, ErrorKind, Result, Tensor};
+use datapipes::{Element, Error, ErrorKind, Result, Tensor};
 
-use crate::Image;
+use crate::layout::{Number, RowWriter};
+use crate::{Image, Layout};
 
 /// Mean and standard deviation of each channel, on a scale from 0 to 1. A gray picture uses the first of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +34,12 @@ impl Normalize {
         }
         Ok(Normalize { mean, std })
     }
+
+    /// What a value of a channel is multiplied by, and what is added then.
+    pub(crate) fn line(&self, channel: usize) -> (f32, f32) {
+        let (mean, std) = (self.mean[channel], self.std[channel]);
+        (1.0 / (255.0 * std), -mean / std)
+    }
 }
 
 /// Makes a tensor of `f32`, `[channels, height, width]`: pixels divided by 255 and normalised, in one pass.
@@ -43,12 +50,7 @@ impl Normalize {
 /// # Errors
 /// None that the types do not rule out.
 pub fn to_tensor(image: &Image, normalize: &Normalize) -> Result<Tensor> {
-    let scale = |c: usize| 1.0 / (255.0 * normalize.std[c]);
-    let shift = |c: usize| -normalize.mean[c] / normalize.std[c];
-    planes(image, |c| {
-        let (scale, shift) = (scale(c), shift(c));
-        move |value| f32::from(value) * scale + shift
-    })
+    tensor_of::<f32>(image, normalize)
 }
 
 /// Makes a tensor of `u8`, `[channels, height, width]`: a quarter of the memory, for a model that normalises by
@@ -57,7 +59,7 @@ pub fn to_tensor(image: &Image, normalize: &Normalize) -> Result<Tensor> {
 /// # Errors
 /// None that the types do not rule out.
 pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
-    planes(image, |_| |value| value)
+    tensor_of::<u8>(image, &Normalize::UNIT)
 }
 
 /// Decodes a JPEG or PNG to a tensor of `u8`, `[height, width, 3]`, as it lies in memory: what a decoder of a sample's fields
@@ -84,26 +86,17 @@ pub fn decode_tensor(bytes: impl AsRef<[u8]>) -> Result<Tensor> {
 /// The extensions of files that [`decode`](crate::decode()) reads, separated by spaces.
 pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png apng";
 
-/// One plane after another, each value through its channel's function.
-fn planes<T, F>(image: &Image, of_channel: impl Fn(usize) -> F) -> Result<Tensor>
-where
-    T: datapipes::Element + Default,
-    F: Fn(u8) -> T,
-{
+/// One plane after another.
+fn tensor_of<T: Number + Element>(image: &Image, normalize: &Normalize) -> Result<Tensor> {
     let (width, height) = (image.width() as usize, image.height() as usize);
     let mut values = vec![T::default(); image.data().len()];
     if image.channels() == 1 {
-        let gray = of_channel(0);
-        values.iter_mut().zip(image.data()).for_each(|(to, &value)| *to = gray(value));
+        let (scale, shift) = normalize.line(0);
+        values.iter_mut().zip(image.data()).for_each(|(to, &value)| *to = T::of(value, scale, shift));
     } else {
-        let (r, g, b) = (of_channel(0), of_channel(1), of_channel(2));
-        let (to_r, rest) = values.split_at_mut(width * height);
-        let (to_g, to_b) = rest.split_at_mut(width * height);
-        let pixels = image.data().as_chunks::<3>().0;
-        for (((pixel, to_r), to_g), to_b) in pixels.iter().zip(to_r).zip(to_g).zip(to_b) {
-            *to_r = r(pixel[0]);
-            *to_g = g(pixel[1]);
-            *to_b = b(pixel[2]);
+        let writer = RowWriter { width, height, layout: Layout::Chw, flip: false };
+        for (y, row) in image.data().chunks_exact(width * 3).enumerate() {
+            writer.write(y as u32, row, normalize, &mut values);
         }
     }
     Tensor::from_vec(values, [usize::from(image.channels()), height, width])
