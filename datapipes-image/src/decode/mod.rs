@@ -1,13 +1,21 @@
 //! Decodes pictures: which format it is, what is allowed, which way is up.
 
 mod jpeg;
+#[cfg(feature = "turbo")]
+mod pixels;
 mod png;
+#[cfg(feature = "turbo")]
+mod turbo;
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
 use image::DynamicImage;
 use image::metadata::Orientation;
 
+#[cfg(not(feature = "turbo"))]
+use self::jpeg::decode as decode_jpeg;
+#[cfg(feature = "turbo")]
+use self::turbo::decode as decode_jpeg;
 use crate::Image;
 use crate::image::MAX_PIXELS;
 
@@ -108,7 +116,7 @@ impl DecodeImage {
             ImageFormat::Jpeg => {
                 let header = jpeg::Header::read(bytes)?;
                 self.check(header.width, header.height, header.memory(), "JPEG")?;
-                (jpeg::decode(bytes, &header)?, header.orientation)
+                (decode_jpeg(bytes, &header)?, header.orientation)
             }
             ImageFormat::Png => {
                 let header = png::Header::read(bytes)?;
