@@ -90,8 +90,8 @@ fn around(part: Rect, header: &Header, scale: u32, width: u32) -> Rect {
         // Where the last scans are missing, blocks are smoothed by two neighbours on each side.
         3 * step
     } else if step > block && scale < 8 {
-        // Chroma of half the width takes one neighbour, and only if there are three in the row.
-        4
+        // Chroma of half the width takes one neighbour on each side, which is two columns.
+        2
     } else {
         0
     };
