@@ -36,9 +36,9 @@ pub(crate) struct Header {
     /// What an Adobe segment says of the colours: 0 untransformed, 1 YCbCr, 2 YCCK.
     adobe: Option<u8>,
     /// Where the byte behind the Adobe segment's `0xff` is.
-    adobe_at: usize,
+    pub adobe_at: usize,
     /// Where the first scan's segment starts.
-    scan: usize,
+    pub scan: usize,
 }
 
 const SOI: u8 = 0xd8;

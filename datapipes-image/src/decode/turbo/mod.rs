@@ -5,7 +5,9 @@
 //! itself. What it warns of is an error: it would fill in what is missing with grey.
 
 mod decompressor;
+mod harmless;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use datapipes::{Error, ErrorKind, Result};
@@ -14,6 +16,9 @@ use self::decompressor::Decompressor;
 use super::jpeg::{self, Header};
 use super::pixels::Pixels;
 use crate::{Image, Rect};
+
+/// More harmless warnings about a picture cost time without end. There are three kinds.
+const MOST_HARMLESS: usize = 3;
 
 /// Decodes the whole picture.
 pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
@@ -38,14 +43,23 @@ pub(crate) fn decode_part(
 
     part.check_within(header.width.div_ceil(scale), header.height.div_ceil(scale))?;
     // Cut behind the end marker, so that nothing behind it is taken for the picture.
-    let bytes = &bytes[..jpeg::end_of_image(bytes, header)? + 2];
-    DECOMPRESSOR.with_borrow_mut(|kept| {
-        // One that failed is not used again: it keeps what it read of a header.
-        let mut decompressor = kept.take().map_or_else(Decompressor::new, Ok)?;
-        decode_with(&mut decompressor, bytes, header, scale, part, pixels)?;
-        *kept = Some(decompressor);
-        Ok(())
-    })
+    let mut bytes = Cow::Borrowed(&bytes[..jpeg::end_of_image(bytes, header)? + 2]);
+    let mut harmless = 0;
+    loop {
+        let decoded = DECOMPRESSOR.with_borrow_mut(|kept| {
+            // One that failed is not used again: it keeps what it read of a header.
+            let mut decompressor = kept.take().map_or_else(Decompressor::new, Ok)?;
+            decode_with(&mut decompressor, &bytes, header, scale, part, pixels)?;
+            *kept = Some(decompressor);
+            Ok(())
+        });
+        let Err(error) = decoded else { return Ok(()) };
+        bytes = match harmless::without(&error, &bytes, header) {
+            Some(bytes) if harmless < MOST_HARMLESS => Cow::Owned(bytes),
+            _ => return Err(error),
+        };
+        harmless += 1;
+    }
 }
 
 fn decode_with(

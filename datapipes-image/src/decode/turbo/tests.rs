@@ -8,6 +8,8 @@ use jpeg_encoder::{ColorType, Encoder};
 
 use super::*;
 
+const SOS: u8 = 0xda;
+
 fn file(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)).unwrap()
 }
@@ -99,16 +101,16 @@ fn row_112_a_part_is_that_of_the_whole_picture() {
                     });
                     if Header::read(&bytes).is_ok() {
                         let what = format!("{color:?} {sampling:?} progressive {progressive} {restart}");
-                        check_parts(&what, &bytes, 12, &mut rng, &mut pixels);
+                        check_parts(&what, &bytes, 5, &mut rng, &mut pixels);
                     }
                 }
             }
         }
         let gray = noise(width, height, ColorType::Luma, |_| {});
-        check_parts("gray", &gray, 50, &mut rng, &mut pixels);
+        check_parts("gray", &gray, 20, &mut rng, &mut pixels);
     }
     for name in ["flat411", "flat_mixed", "flat_gray", "adobe_rgb", "cmyk", "restarts", "rgb422"] {
-        check_parts(name, &file(&format!("{name}.jpg")), 200, &mut rng, &mut pixels);
+        check_parts(name, &file(&format!("{name}.jpg")), 50, &mut rng, &mut pixels);
     }
 }
 
@@ -128,13 +130,11 @@ fn row_112_a_part_of_what_came_first_of_a_progressive_picture_is_right_too() {
         for &end in &scans[1..] {
             let first = [&bytes[..end], &[0xff, 0xd9]].concat();
             smoothed += usize::from(whole(&first, 1).unwrap() != whole(&bytes, 1).unwrap());
-            check_parts("the first scans", &first, 100, &mut rng, &mut pixels);
+            check_parts("the first scans", &first, 40, &mut rng, &mut pixels);
         }
         assert!(smoothed > 0);
     }
 }
-
-const SOS: u8 = 0xda;
 
 /// It ends early, but has an end marker: what there is comes out, what there is not is an error, and nothing is grey.
 #[test]
@@ -180,6 +180,45 @@ fn row_109_an_error_is_forgotten_with_the_next_picture() {
         assert!(error.to_string().starts_with("corrupt: a JPEG: "), "{error}");
         assert_eq!(whole(&good, 1).unwrap(), image);
     }
+}
+
+/// As with Pillow and with the decoder in Rust, though libjpeg warns.
+#[test]
+fn row_112_a_harmless_warning_costs_no_picture() {
+    let good = file("rgb420.jpg");
+    let at = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|w| w == what).unwrap();
+    let (revision, end) = (at(&good, b"JFIF\0") + 5, good.len() - 2);
+    let mut jfif = good.clone();
+    jfif[revision] = 0;
+    for rubbish in [&[0; 228][..], &[7; 1000], b"\0", b"12\xff\0\xff\0abc"] {
+        for start in [&good, &jfif] {
+            let bytes = [&start[..end], rubbish, &start[end..]].concat();
+            assert_eq!(whole(&bytes, 1).unwrap(), whole(&good, 1).unwrap(), "{rubbish:?}");
+        }
+    }
+
+    // Three components with a transform of 5 are YCbCr, as with one of 1.
+    let mut adobe = file("adobe_rgb.jpg");
+    let (segment, frame, scan) = (at(&adobe, b"Adobe"), at(&adobe, &[0xff, 0xc0]), at(&adobe, &[0xff, SOS]));
+    for component in 0..3 {
+        adobe[frame + 10 + 3 * component] = component as u8 + 1;
+        adobe[scan + 5 + 2 * component] = component as u8 + 1;
+    }
+    let mut with = |transform| {
+        adobe[segment + 11] = transform;
+        whole(&adobe, 1).unwrap()
+    };
+    assert_eq!(with(5), with(1));
+    assert_ne!(with(5), with(0));
+
+    let restarts = file("restarts.jpg");
+    let second = at(&restarts, &[0xff, 0xd1]);
+    let bytes = [&restarts[..second], &[0], &restarts[second..]].concat();
+    let error = whole(&bytes, 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "corrupt: a JPEG: Corrupt JPEG data: 1 extraneous bytes before marker 0xd1"
+    );
 }
 
 #[test]
