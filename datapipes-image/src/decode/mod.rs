@@ -60,11 +60,11 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 ///
 /// Of an animated PNG, the first picture is decoded.
 ///
-/// With the feature `turbo`, JPEGs are decoded by libjpeg-turbo, with its exact transform and its smooth chroma: the
-/// pixels are those of Pillow, which wraps it, without a difference. Without the feature a channel may be off by up to 3
-/// where chroma has to be scaled up, else by 2. What is refused is the same, but some damage is only found by
-/// libjpeg-turbo: whatever it warns of is an error, but for three things that change no pixel: bytes before the end marker,
-/// an unknown JFIF revision, and an unknown Adobe transform.
+/// With the feature `turbo`, JPEGs are decoded by libjpeg-turbo, with its exact transform and its smooth chroma:
+/// the pixels are those of Pillow, which wraps it, without a difference. Without the feature a channel may be off by
+/// up to 3 where chroma has to be scaled up, else by 2. What is refused is the same, and edges over 65500; but some
+/// damage is only found by libjpeg-turbo. Whatever it warns of is an error, but for three things that change no
+/// pixel: bytes before the end marker, an unknown JFIF revision, and an unknown Adobe transform.
 #[derive(Clone, Debug)]
 pub struct DecodeImage {
     max_pixels: u64,

@@ -77,7 +77,9 @@ impl Decompressor {
         let kind = match text {
             _ if text.starts_with("Premature end of") => ErrorKind::Truncated,
             _ if text.starts_with("Unsupported") || text.starts_with("Sorry") => ErrorKind::Unsupported,
-            _ if text.contains("emory") || text.contains("more than") => ErrorKind::Limit,
+            _ if text.starts_with("Maximum") || text.contains("emory") || text.contains("more than") => {
+                ErrorKind::Limit
+            }
             _ => ErrorKind::Corrupt,
         };
         Err(Error::new(kind, format!("a JPEG: {text}")))

@@ -221,6 +221,25 @@ fn row_112_a_harmless_warning_costs_no_picture() {
     );
 }
 
+/// Coefficients are kept for whole blocks, here more than thirty times as many as there are pixels.
+#[test]
+fn row_110_long_and_thin_pictures_keep_within_the_limit_of_memory() {
+    for (width, height) in [(1, 65500), (65500, 1)] {
+        for sampling in [F_2_2, F_4_2, F_1_4] {
+            let bytes = noise(width, height, ColorType::CmykAsYcck, |encoder| {
+                encoder.set_sampling_factor(sampling);
+                encoder.set_progressive(true);
+            });
+            if Header::read(&bytes).is_ok() {
+                let image = whole(&bytes, 1).unwrap();
+                assert_eq!((image.width(), image.height()), (width.into(), height.into()));
+            }
+        }
+    }
+    let error = whole(&noise(1, 65501, ColorType::Luma, |_| {}), 1).unwrap_err();
+    assert_eq!(error.to_string(), "limit reached: a JPEG: Maximum supported image dimension is 65500 pixels");
+}
+
 #[test]
 fn a_part_outside_or_empty_is_an_error_and_so_is_another_scale() {
     let (bytes, mut pixels) = (file("rgb420.jpg"), Pixels::default());
