@@ -42,6 +42,13 @@
 //! assert_eq!(training.collect()?[0].1, 7);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Features
+//! - `turbo`: JPEGs by libjpeg-turbo with SIMD, as [`DecodeImage`] says. It is built from the source that comes with
+//!   `turbojpeg-sys`, for which a C compiler, cmake and, on x86, nasm are needed (on Debian, `apt install
+//!   build-essential cmake nasm`). Where one is missing, the build of `turbojpeg-sys` says "is `cmake` not
+//!   installed?", or "No CMAKE_ASM_NASM_COMPILER could be found", which is nasm. It never falls back to a decoder
+//!   without SIMD. Programs with it contain work of the Independent JPEG Group, whose licence asks to be named.
 
 mod crop;
 mod decode;

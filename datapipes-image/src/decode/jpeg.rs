@@ -18,17 +18,17 @@ use super::take;
 use crate::Image;
 
 /// What stands before the first scan.
-pub(super) struct Header {
+pub(crate) struct Header {
     pub width: u32,
     pub height: u32,
     pub orientation: Option<Orientation>,
-    components: u8,
+    pub components: u8,
     progressive: bool,
     /// All components are in the first scan.
     interleaved: bool,
     restarts: bool,
     /// The largest sampling factors.
-    sampling: (u8, u8),
+    pub sampling: (u8, u8),
     /// It says that it is JFIF, so that three components are YCbCr.
     jfif: bool,
     /// The components are called `R`, `G` and `B`.
@@ -36,9 +36,9 @@ pub(super) struct Header {
     /// What an Adobe segment says of the colours: 0 untransformed, 1 YCbCr, 2 YCCK.
     adobe: Option<u8>,
     /// Where the byte behind the Adobe segment's `0xff` is.
-    adobe_at: usize,
+    pub adobe_at: usize,
     /// Where the first scan's segment starts.
-    scan: usize,
+    pub scan: usize,
 }
 
 const SOI: u8 = 0xd8;
@@ -52,7 +52,7 @@ const APP14: u8 = 0xee;
 const APP15: u8 = 0xef;
 
 /// More scans than any encoder makes cost time without end.
-const MAX_SCANS: usize = 100;
+pub(super) const MAX_SCANS: usize = 100;
 
 impl Header {
     pub(super) fn read(bytes: &[u8]) -> Result<Header> {
@@ -159,13 +159,19 @@ impl Header {
         }
     }
 
+    /// It has several scans, so that all coefficients are kept until the last one.
+    pub(super) fn is_kept(&self) -> bool {
+        self.progressive || !self.interleaved
+    }
+
     /// About how much memory decoding takes: the pixels, and the coefficients where they are kept.
     pub(super) fn memory(&self) -> u64 {
-        let kept = if self.progressive || !self.interleaved { 2 * u64::from(self.components) } else { 0 };
+        let kept = if self.is_kept() { 2 * u64::from(self.components) } else { 0 };
         u64::from(self.width) * u64::from(self.height) * (3 + kept)
     }
 }
 
+#[cfg_attr(feature = "turbo", allow(dead_code, reason = "libjpeg-turbo decodes in its place"))]
 pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
     thread_local!(static INPUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
 
@@ -203,7 +209,7 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
 }
 
 /// Where the end marker is that belongs to the first picture.
-fn end_of_image(bytes: &[u8], header: &Header) -> Result<usize> {
+pub(super) fn end_of_image(bytes: &[u8], header: &Header) -> Result<usize> {
     let (mut at, mut scans) = (header.scan, 0);
     let separate = !header.interleaved && !header.progressive;
     loop {
