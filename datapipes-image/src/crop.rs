@@ -20,15 +20,18 @@ pub struct Rect {
 impl Rect {
     /// An error unless it has pixels and lies inside the picture.
     pub(crate) fn check(&self, image: &Image) -> Result<()> {
+        self.check_within(image.width(), image.height())
+    }
+
+    /// An error unless it has pixels and lies inside a picture of this size.
+    pub(crate) fn check_within(&self, width: u32, height: u32) -> Result<()> {
         let fits = |start: u32, len, edge| len > 0 && start.checked_add(len).is_some_and(|end| end <= edge);
-        if fits(self.x, self.width, image.width()) && fits(self.y, self.height, image.height()) {
+        if fits(self.x, self.width, width) && fits(self.y, self.height, height) {
             return Ok(());
         }
-        let Rect { x, y, width, height } = self;
         let message = format!(
-            "a crop of {width}x{height} at ({x}, {y}) does not lie in an image of {}x{}",
-            image.width(),
-            image.height()
+            "a crop of {}x{} at ({}, {}) does not lie in an image of {width}x{height}",
+            self.width, self.height, self.x, self.y
         );
         Err(Error::new(ErrorKind::Shape, message))
     }
