@@ -101,21 +101,44 @@ unsafe fn rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; B
 #[target_feature(enable = "avx2")]
 unsafe fn gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; BATCH]) {
     let [a, b, c, d] = rows.map(<[u8]>::as_ptr);
+    let (zero, half) = (_mm256_setzero_si256(), _mm256_set1_epi32(HALF / 2));
     let sums = |x: usize| {
-        // Each sum is made of two.
-        let (mut high, mut low) = (_mm256_setzero_si256(), _mm256_set1_epi32(HALF / 2));
+        // Of rows a and c, then b and d. Each sum is made of two.
+        let (mut high, mut low) = (zero, half);
         let mut from = table.spans()[x].start as usize;
-        for [h0, h1, h2, h3, l0, l1, l2, l3] in table.groups(x) {
-            // SAFETY: the caller vouches for 4 bytes from here.
+        let (pairs, last) = table.groups(x).as_chunks::<2>();
+        if !pairs.is_empty() {
+            let (mut high_ab, mut low_ab, mut high_cd, mut low_cd) = (zero, zero, zero, zero);
+            for pair in pairs {
+                // SAFETY: two groups are 32 bytes.
+                let groups = unsafe { _mm256_loadu_si256(pair.as_ptr().cast()) };
+                let of_high = _mm256_permute4x64_epi64(groups, 0b10_00_10_00);
+                let of_low = _mm256_permute4x64_epi64(groups, 0b11_01_11_01);
+                // SAFETY: the caller vouches for the 8 bytes that two groups weigh.
+                let eight = |row: *const u8| unsafe { _mm_loadl_epi64(row.add(from).cast()) };
+                let ab = _mm256_cvtepu8_epi16(_mm_unpacklo_epi64(eight(a), eight(b)));
+                let cd = _mm256_cvtepu8_epi16(_mm_unpacklo_epi64(eight(c), eight(d)));
+                high_ab = add_products(high_ab, ab, of_high);
+                low_ab = add_products(low_ab, ab, of_low);
+                high_cd = add_products(high_cd, cd, of_high);
+                low_cd = add_products(low_cd, cd, of_low);
+                from += 8;
+            }
+            high = _mm256_hadd_epi32(high_ab, high_cd);
+            low = _mm256_add_epi32(low, _mm256_hadd_epi32(low_ab, low_cd));
+        }
+        if let [group] = last {
+            // SAFETY: the caller vouches for the 4 bytes that a group weighs.
             let four = |row: *const u8| unsafe { row.add(from).cast::<i32>().read_unaligned() };
-            let taps = _mm256_cvtepu8_epi16(_mm_setr_epi32(four(a), four(b), four(c), four(d)));
-            high = add_products(high, taps, _mm256_set1_epi64x(joined([*h0, *h1, *h2, *h3])));
-            low = add_products(low, taps, _mm256_set1_epi64x(joined([*l0, *l1, *l2, *l3])));
-            from += 4;
+            let taps = _mm256_cvtepu8_epi16(_mm_setr_epi32(four(a), four(c), four(b), four(d)));
+            // SAFETY: a group is 16 bytes.
+            let group = both(unsafe { _mm_loadu_si128(group.as_ptr().cast()) });
+            high = add_products(high, taps, _mm256_unpacklo_epi64(group, group));
+            low = add_products(low, taps, _mm256_unpackhi_epi64(group, group));
         }
         _mm256_add_epi32(_mm256_slli_epi32(high, SPLIT as i32), low)
     };
-    // From two pixels of rows a and b, twice, to four of each.
+    // From two pixels of rows a and c, twice, to four of each; so for b and d.
     let sort = both(_mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, -1, -1, -1, -1, -1, -1, -1, -1));
     let (len, out) = (table.spans().len(), out.as_mut_ptr());
     for x in (0..len).step_by(4) {
@@ -124,12 +147,12 @@ unsafe fn gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; 
         let second = _mm256_srai_epi32(_mm256_hadd_epi32(sums(x + 2), sums(x + 3)), PRECISION as i32);
         let words = _mm256_packs_epi32(first, second);
         let pixels = _mm256_shuffle_epi8(_mm256_packus_epi16(words, words), sort);
-        let (ab, cd) = (_mm256_castsi256_si128(pixels), _mm256_extracti128_si256(pixels, 1));
+        let (ac, bd) = (_mm256_castsi256_si128(pixels), _mm256_extracti128_si256(pixels, 1));
         let values = [
-            _mm_cvtsi128_si32(ab),
-            _mm_extract_epi32(ab, 1),
-            _mm_cvtsi128_si32(cd),
-            _mm_extract_epi32(cd, 1),
+            _mm_cvtsi128_si32(ac),
+            _mm_cvtsi128_si32(bd),
+            _mm_extract_epi32(ac, 1),
+            _mm_extract_epi32(bd, 1),
         ];
         for (at, value) in at.into_iter().zip(values) {
             // SAFETY: the caller vouches for the last of these 4 bytes: at most 3 are behind the row.
@@ -187,15 +210,12 @@ struct Weights {
 impl Weights {
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn of(&[h0, h1, h2, h3, l0, l1, l2, l3]: &Group) -> Weights {
-        let pair = |a: i16, b: i16| _mm256_set1_epi32(i32::from(a) & 0xFFFF | i32::from(b) << 16);
-        Weights { high: [pair(h0, h1), pair(h2, h3)], low: [pair(l0, l1), pair(l2, l3)] }
+    fn of(group: &Group) -> Weights {
+        // SAFETY: there are four pairs of 4 bytes.
+        let pair =
+            |n: usize| unsafe { _mm256_set1_epi32(group.as_ptr().cast::<i32>().add(n).read_unaligned()) };
+        Weights { high: [pair(0), pair(1)], low: [pair(2), pair(3)] }
     }
-}
-
-/// Four numbers in one.
-fn joined(numbers: [i16; 4]) -> i64 {
-    numbers.iter().rev().fold(0, |all, &number| all << 16 | i64::from(number as u16))
 }
 
 /// The sum and the products of two neighbours.

@@ -26,6 +26,7 @@ pub(super) struct Table {
     exact: Vec<f64>,
     /// Groups of a pixel.
     stride: usize,
+    reach: usize,
 }
 
 /// What a table depends on.
@@ -116,6 +117,8 @@ impl Table {
             }
             self.spans.push(Span { start, count: end - start });
         }
+        let end = |span: &Span| span.start as usize + (span.count as usize).next_multiple_of(TAPS);
+        self.reach = self.spans.iter().map(end).max().unwrap_or(0);
         self.key = Some(axis);
     }
 
@@ -132,16 +135,19 @@ impl Table {
 
     /// The end of the last group that is read, in pixels of the source: it may lie behind the source's end.
     pub(super) fn reach(&self) -> usize {
-        let end = |span: &Span| span.start as usize + (span.count as usize).next_multiple_of(TAPS);
-        self.spans.iter().map(end).max().unwrap_or(0)
+        self.reach
     }
 
-    /// Gives the memory back if it is large.
-    pub(super) fn release(&mut self, limit: usize) {
-        if self.groups.capacity() * size_of::<Group>() > limit
-            || self.spans.capacity() * size_of::<Span>() > limit
-            || self.exact.capacity() * size_of::<f64>() > limit
-        {
+    /// Bytes that are held.
+    pub(super) fn memory(&self) -> usize {
+        self.groups.capacity() * size_of::<Group>()
+            + self.spans.capacity() * size_of::<Span>()
+            + self.exact.capacity() * size_of::<f64>()
+    }
+
+    /// Gives the memory back if it is more than this.
+    pub(super) fn release(&mut self, most: usize) {
+        if self.memory() > most {
             *self = Table::default();
         }
     }

@@ -5,10 +5,14 @@ mod avx2;
 mod coefficients;
 mod passes;
 mod resampler;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::cell::RefCell;
 
+#[cfg(doc)]
+use datapipes::ErrorKind;
 use datapipes::Result;
 
 use crate::image::check_size;
@@ -20,7 +24,14 @@ pub(crate) use self::view::View;
 /// How pixels are weighed when a picture is scaled. All but `Nearest` widen their kernel when they shrink, as
 /// Pillow and torchvision with `antialias=True` do.
 ///
-/// Results are Pillow's, bit by bit. Those of torchvision for a tensor of `u8` differ from Pillow's.
+/// Each result is that of Pillow 13's `Image.resize`, bit by bit, and so of torchvision for pictures of Pillow:
+///
+/// - Pillow before 13 always scales across first; 13 and this library scale down first where more than twice as many
+///   rows go away as columns. Only there do older ones differ, in a fifth to a third of the values: by 1 (`Bilinear`),
+///   up to 3 (`CatmullRom`) or 5 (`Lanczos3`) for a picture with grain, up to 34 for noise, which both clip in between.
+/// - torchvision for a tensor of `u8` (0.29, `antialias=True`) has weights of fewer bits: off by at most 1, for 0.4 % of
+///   the values of noise and 0.2 % of a smooth picture from 500x375 to 224x224, and for none to 600x450 (`Bilinear`).
+/// - torchvision without antialiasing is another computation, which this library does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Filter {
@@ -41,8 +52,11 @@ pub enum Filter {
 
 /// Scales to a width and height, whatever the aspect ratio.
 ///
+/// Allocates the result; what it needs in between is kept by the thread for the next picture, up to a few MiB.
+///
 /// # Errors
-/// [`ErrorKind::Config`] if an edge is zero or the result would be huge.
+/// - [`ErrorKind::Config`] if an edge is zero or the result would be huge.
+/// - [`ErrorKind::Limit`] if weights and rows in between would take more than 512 MiB: a line of millions of pixels.
 pub fn resize(image: &Image, width: u32, height: u32, filter: Filter) -> Result<Image> {
     let all = Rect { x: 0, y: 0, width: image.width(), height: image.height() };
     resized_crop(image, all, width, height, filter)
@@ -75,61 +89,4 @@ pub fn resized_crop(image: &Image, part: Rect, width: u32, height: u32, filter: 
         resampler.resize(source, source.whole(), width, height, filter, out.data_mut())
     })?;
     Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use datapipes::ErrorKind;
-
-    use super::*;
-    use crate::crop;
-
-    fn noise(width: u32, height: u32, channels: u8) -> Image {
-        let len = width * height * u32::from(channels);
-        let data = (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        Image::new(width, height, channels, data).unwrap()
-    }
-
-    const FILTERS: [Filter; 4] = [Filter::Nearest, Filter::Bilinear, Filter::CatmullRom, Filter::Lanczos3];
-
-    #[test]
-    fn the_same_size_is_the_same_picture() {
-        for filter in FILTERS {
-            assert_eq!(resize(&noise(31, 17, 3), 31, 17, filter).unwrap(), noise(31, 17, 3));
-        }
-    }
-
-    #[test]
-    fn in_one_pass_is_the_same_as_in_two() {
-        let part = Rect { x: 5, y: 3, width: 21, height: 11 };
-        for channels in [1, 3] {
-            let image = noise(40, 30, channels);
-            for filter in FILTERS {
-                let two = resize(&crop(&image, part).unwrap(), 16, 16, filter).unwrap();
-                assert_eq!(resized_crop(&image, part, 16, 16, filter).unwrap(), two, "{filter:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn sizes_without_pixels_or_without_end_are_errors() {
-        for (width, height) in [(0, 5), (5, 0), (u32::MAX, u32::MAX), (20_000, 20_000)] {
-            let error = resize(&noise(4, 4, 3), width, height, Filter::Bilinear).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config);
-            assert!(error.to_string().contains(&format!("{width}x{height}")), "{error}");
-        }
-        assert_eq!(
-            resize_shorter(&noise(4, 4, 3), 0, Filter::Bilinear).unwrap_err().kind(),
-            ErrorKind::Config
-        );
-        assert!(resize_shorter(&noise(4000, 1, 3), u32::MAX, Filter::Bilinear).is_err());
-    }
-
-    #[test]
-    fn the_shorter_edge_leads() {
-        let size = |image: Image| (image.width(), image.height());
-        assert_eq!(size(resize_shorter(&noise(50, 37, 3), 20, Filter::Bilinear).unwrap()), (27, 20));
-        assert_eq!(size(resize_shorter(&noise(37, 50, 3), 20, Filter::Bilinear).unwrap()), (20, 27));
-        assert_eq!(size(resize_shorter(&noise(1, 1, 3), 20, Filter::Bilinear).unwrap()), (20, 20));
-    }
 }

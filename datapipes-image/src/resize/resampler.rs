@@ -157,14 +157,14 @@ impl Resampler {
         grow(&mut self.row, row);
         let spans = self.down.spans();
         let end = spans.iter().map(Span::end).max().unwrap_or(0);
+        let reach = self.kernel.reach(&self.across, channels);
         let mut next = spans.first().map_or(0, |span| span.start as usize);
         let begin = |y: usize| y % slots * stride;
         for (y, span) in spans.iter().enumerate() {
             while next < span.end() {
                 // At the end, the last row again.
                 let rows: [usize; BATCH] = std::array::from_fn(|n| (next + n).min(end - 1));
-                let reach = self.kernel.reach(&self.across, channels);
-                let mut from = rows.map(|y| source.from_row(y));
+                let mut from = rows.map(|y| source.rest(y));
                 for (from, tail) in from.iter_mut().zip(&mut self.tails) {
                     if from.len() < reach {
                         tail.clear();
@@ -202,7 +202,8 @@ impl Resampler {
         check_memory(bytes, across, down)?;
         self.down.prepare(down);
         let columns = if across.is_copy() {
-            across.part.0 as usize..across.part.1 as usize
+            let start = across.part.0 as usize;
+            start..start + across.target as usize
         } else {
             self.across.prepare(across);
             grow(&mut self.ring, (row + SLACK) * BATCH);
@@ -211,7 +212,7 @@ impl Resampler {
             spans.first().map_or(0, |span| span.start as usize)..end
         };
         let bytes = columns.start * channels..columns.end * channels;
-        let reach = self.kernel.reach(&self.across, channels);
+        let reach = if across.is_copy() { 0 } else { self.kernel.reach(&self.across, channels) };
         self.tails.iter_mut().for_each(|tail| grow(tail, line.max(reach)));
         for first in (0..down.target as usize).step_by(BATCH) {
             let count = BATCH.min(down.target as usize - first);
@@ -220,7 +221,7 @@ impl Resampler {
                 self.places.clear();
                 let rows = span.start as usize..span.end();
                 self.places.extend(rows.map(|y| source.place(y) + bytes.start));
-                let (from, groups) = (source.from_row(0), self.down.groups(y));
+                let (from, groups) = (source.rest(0), self.down.groups(y));
                 self.kernel.down(from, &self.places, groups, &mut tail[bytes.clone()]);
                 if across.is_copy() {
                     each(y as u32, &tail[bytes.clone()]);
@@ -236,6 +237,15 @@ impl Resampler {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that are held.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        let bytes: usize = self.tails.iter().chain([&self.ring, &self.row]).map(Vec::capacity).sum();
+        let numbers =
+            self.places.capacity() * size_of::<usize>() + self.nearest.capacity() * size_of::<u32>();
+        bytes + numbers + self.across.memory() + self.down.memory()
     }
 
     /// Gives large pieces of memory back.

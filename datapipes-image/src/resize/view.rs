@@ -70,11 +70,11 @@ impl<'a> View<'a> {
 
     /// The pixels of a row.
     pub(crate) fn row(&self, y: usize) -> &'a [u8] {
-        &self.from_row(y)[..self.width as usize * self.channels()]
+        &self.rest(y)[..self.width as usize * self.channels()]
     }
 
-    /// The pixels of a row and whatever follows them in memory.
-    pub(crate) fn from_row(&self, y: usize) -> &'a [u8] {
+    /// The pixels from a row on, and whatever lies between and behind them.
+    pub(crate) fn rest(&self, y: usize) -> &'a [u8] {
         &self.data[self.place(y)..]
     }
 }
