@@ -1,0 +1,111 @@
+//! The two passes over the pixels, and which of their versions runs: all give the same bytes.
+
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
+use super::coefficients::{Group, PRECISION, Span, TAPS, Table, tap};
+
+/// Rows that the pass across takes at once.
+pub(super) const BATCH: usize = 4;
+
+/// Bytes of a row that the pass down takes at once.
+pub(super) const LANES: usize = 32;
+
+/// Bytes that the pass across may write behind a row's end.
+pub(super) const SLACK: usize = 8;
+
+/// Half a level.
+pub(super) const HALF: i32 = 1 << (PRECISION - 1);
+
+/// Which instructions the passes use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernel {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+impl Kernel {
+    /// The fastest that this machine has.
+    pub(super) fn best() -> Kernel {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            return Kernel::Avx2;
+        }
+        Kernel::Portable
+    }
+
+    /// Bytes that have to follow a row's first pixel in memory, for the pass across to read.
+    pub(super) fn reach(self, table: &Table, channels: usize) -> usize {
+        // A load is of 16 bytes, of which a group of taps uses 12 or 4.
+        table.reach() * channels + if channels == 3 { 4 } else { 0 }
+    }
+
+    /// The pass across: scales rows, each to its place in `out`.
+    pub(super) fn across(
+        self,
+        rows: [&[u8]; BATCH],
+        channels: usize,
+        table: &Table,
+        out: &mut [u8],
+        at: [usize; BATCH],
+    ) {
+        match (self, channels) {
+            #[cfg(target_arch = "x86_64")]
+            (Kernel::Avx2, 3) => avx2::across_rgb(rows, table, out, at),
+            #[cfg(target_arch = "x86_64")]
+            (Kernel::Avx2, _) => avx2::across_gray(rows, table, out, at),
+            (Kernel::Portable, 3) => across::<3>(rows, table, out, at),
+            (Kernel::Portable, _) => across::<1>(rows, table, out, at),
+        }
+    }
+
+    /// The pass down: one row, of the rows that begin at these places.
+    pub(super) fn down(self, from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8]) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2 if out.len() >= LANES => avx2::down(from, places, groups, out),
+            _ => down(from, places, groups, out),
+        }
+    }
+}
+
+/// The pixels of a batch of rows, scaled across.
+fn across<const CHANNELS: usize>(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; BATCH]) {
+    for (row, at) in rows.into_iter().zip(at) {
+        let to = out[at..][..table.spans().len() * CHANNELS].as_chunks_mut::<CHANNELS>().0;
+        for ((x, to), &Span { start, count }) in to.iter_mut().enumerate().zip(table.spans()) {
+            let pixels = row.as_chunks::<CHANNELS>().0[start as usize..][..count as usize].chunks(TAPS);
+            let mut sums = [HALF; CHANNELS];
+            for (pixels, group) in pixels.zip(table.groups(x)) {
+                for (t, pixel) in pixels.iter().enumerate() {
+                    for (sum, &value) in sums.iter_mut().zip(pixel) {
+                        *sum = sum.wrapping_add(i32::from(value) * tap(group, t));
+                    }
+                }
+            }
+            *to = sums.map(level);
+        }
+    }
+}
+
+/// One row, of rows that are weighed.
+fn down(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8]) {
+    for (n, out) in out.chunks_mut(LANES).enumerate() {
+        let mut sums = [HALF; LANES];
+        for (places, group) in places.chunks(TAPS).zip(groups) {
+            for (t, place) in places.iter().enumerate() {
+                let weight = tap(group, t);
+                let values = &from[place + n * LANES..][..out.len()];
+                for (sum, &value) in sums.iter_mut().zip(values) {
+                    *sum = sum.wrapping_add(i32::from(value) * weight);
+                }
+            }
+        }
+        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = level(sum));
+    }
+}
+
+/// A sum with [`HALF`] in it, as a level.
+fn level(sum: i32) -> u8 {
+    (sum >> PRECISION).clamp(0, 255) as u8
+}
