@@ -60,7 +60,7 @@ mod resize;
 mod tensor;
 
 pub use crate::crop::{Rect, center_crop, crop, hflip};
-pub use crate::decode::{DecodeImage, ImageFormat, decode, dimensions};
+pub use crate::decode::{DecodeImage, ImageFormat, decode, decode_jpeg_part, dimensions};
 pub use crate::graph::{DecodeGraph, ImageGraph};
 pub use crate::image::Image;
 pub use crate::layout::Layout;

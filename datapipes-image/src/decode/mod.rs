@@ -1,11 +1,13 @@
 //! Decodes pictures: which format it is, what is allowed, which way is up.
 
+#[cfg_attr(feature = "turbo", allow(dead_code, reason = "libjpeg-turbo decodes in its place"))]
 mod jpeg;
-#[cfg(feature = "turbo")]
+mod part;
 mod pixels;
 mod png;
 #[cfg(feature = "turbo")]
 mod turbo;
+mod turn;
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
@@ -13,9 +15,11 @@ use image::DynamicImage;
 use image::metadata::Orientation;
 
 #[cfg(not(feature = "turbo"))]
-use self::jpeg::decode as decode_jpeg;
+use self::jpeg::{decode as decode_jpeg, decode_part as decode_jpeg_part};
+pub(crate) use self::part::{Memory, Wanted};
 #[cfg(feature = "turbo")]
-use self::turbo::decode as decode_jpeg;
+use self::turbo::{decode as decode_jpeg, decode_part as decode_jpeg_part};
+use self::turn::Turn;
 use crate::Image;
 use crate::image::MAX_PIXELS;
 
@@ -37,6 +41,43 @@ use crate::image::MAX_PIXELS;
 /// As [`DecodeImage::decode`].
 pub fn decode(bytes: &[u8]) -> Result<Image> {
     DecodeImage::new().decode(bytes)
+}
+
+/// Decodes a part of a JPEG, scaled by 1/`scale`, which is 1, 2, 4 or 8, as it is stored: EXIF orientation is not applied.
+///
+/// The scaled picture has its width and height divided by `scale` and rounded up; `part` lies in that. The pixels are
+/// those of libjpeg-turbo at that scale (Pillow's `draft`), whatever the part is. Compressed data is read down to the
+/// part's last row of blocks, so damage behind that is not found, but for a missing end of the file; left and right of
+/// the part it is only parsed. The limits are those of [`DecodeImage::new`]. Between pictures, a thread keeps its
+/// buffers.
+///
+/// ```
+/// # use datapipes_image::{Rect, crop, decode, decode_jpeg_part};
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 90).encode(&[99; 64 * 48 * 3], 64, 48, jpeg_encoder::ColorType::Rgb)?;
+/// let part = Rect { x: 9, y: 5, width: 30, height: 20 };
+/// assert_eq!(decode_jpeg_part(&file, 1, part)?, crop(&decode(&file)?, part)?);
+/// let small = decode_jpeg_part(&file, 8, Rect { x: 0, y: 0, width: 8, height: 6 })?;
+/// assert_eq!((small.width(), small.height()), (8, 6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`DecodeImage::decode`]; [`ErrorKind::Unsupported`] if it is not a JPEG, [`ErrorKind::Config`] for another
+/// scale, [`ErrorKind::Shape`] if the part is empty or not inside the scaled picture.
+pub fn decode_jpeg_part(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
+    let format = sniff(bytes)?;
+    if format != ImageFormat::Jpeg {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("only a JPEG is decoded in part, not a {format}"),
+        ));
+    }
+    let header = jpeg::Header::read(bytes)?;
+    DecodeImage::new().check(header.width, header.height, header.memory(), "JPEG")?;
+    let mut pixels = Pixels::default();
+    jpeg::decode_part(bytes, &header, scale, part, &mut pixels)?;
+    Image::new(pixels.width, pixels.height, 3, pixels.data)
 }
 
 /// The width and height that [`decode`] would give, from the headers alone.

@@ -81,7 +81,7 @@ fn decode_with(
         true => around(part, header, scale, width),
         false => Rect { x: 0, y: 0, width, height },
     };
-    let channels = if header.components == 4 { 4 } else { 3 };
+    let channels = if header.components().len() == 4 { 4 } else { 3 };
     pixels.set_len(decoded.width as usize * decoded.height as usize * channels as usize);
     opened.decode(scale, decoded, channels, &mut pixels.data)?;
 
@@ -99,8 +99,8 @@ fn decode_with(
 fn around(part: Rect, header: &Header, scale: u32, width: u32) -> Rect {
     // Parts begin where the blocks of all components do.
     let block = 8 / scale;
-    let step = if header.components == 1 { block } else { block * u32::from(header.sampling.0) };
-    let margin = if header.is_kept() {
+    let step = if header.components().len() == 1 { block } else { block * header.sampling().0 as u32 };
+    let margin = if header.many_scans() {
         // Where the last scans are missing, blocks are smoothed by two neighbours on each side.
         3 * step
     } else if step > block && scale < 8 {

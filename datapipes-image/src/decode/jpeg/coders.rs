@@ -1,0 +1,205 @@
+//! What a scan tells of a block, where blocks are put together from several scans.
+
+use super::bits::Bits;
+use super::block::{self, Block};
+use super::huffman::Huffman;
+use super::stream::Bad;
+use super::tables::{ORDER, Tables};
+
+/// Reads a block's share of a scan.
+pub(super) trait Coder {
+    fn block(&mut self, bits: &mut Bits<'_>, component: usize, block: &mut Block) -> Result<(), Bad>;
+
+    /// Forgets what came before, at a restart marker.
+    fn restart(&mut self);
+}
+
+/// All coefficients at once.
+pub(super) struct Whole<'a> {
+    pub(super) tables: &'a Tables,
+    /// Huffman tables by component.
+    pub(super) coded: [(usize, usize); 4],
+    pub(super) means: [i32; 4],
+}
+
+impl Coder for Whole<'_> {
+    #[inline(always)]
+    fn block(&mut self, bits: &mut Bits<'_>, component: usize, block: &mut Block) -> Result<(), Bad> {
+        let (dc, ac) = self.coded[component & 3];
+        let tables = (&self.tables.dc[dc & 3], &self.tables.ac[ac & 3]);
+        block::read(bits, tables, &mut self.means[component & 3], block).map(|_| ())
+    }
+
+    fn restart(&mut self) {
+        self.means = [0; 4];
+    }
+}
+
+/// The high bits of DC coefficients.
+pub(super) struct FirstDc<'a> {
+    pub(super) tables: &'a Tables,
+    pub(super) coded: [(usize, usize); 4],
+    pub(super) means: [i32; 4],
+    pub(super) low: u32,
+}
+
+impl Coder for FirstDc<'_> {
+    #[inline(always)]
+    fn block(&mut self, bits: &mut Bits<'_>, component: usize, block: &mut Block) -> Result<(), Bad> {
+        let table = &self.tables.dc[self.coded[component & 3].0 & 3];
+        let mean = &mut self.means[component & 3];
+        block::dc(bits, table, mean)?;
+        block.0[0] = i16::try_from(*mean << self.low).map_err(|_| Bad::Range)?;
+        Ok(())
+    }
+
+    fn restart(&mut self) {
+        self.means = [0; 4];
+    }
+}
+
+/// One more bit of DC coefficients.
+pub(super) struct MoreDc {
+    pub(super) low: u32,
+}
+
+impl Coder for MoreDc {
+    #[inline(always)]
+    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block) -> Result<(), Bad> {
+        bits.refill();
+        block.0[0] |= (bits.take(1) << self.low) as i16;
+        Ok(())
+    }
+
+    fn restart(&mut self) {}
+}
+
+/// The high bits of some AC coefficients.
+pub(super) struct FirstAc<'a> {
+    pub(super) table: &'a Huffman,
+    /// The first coefficient and the last.
+    pub(super) band: (usize, usize),
+    pub(super) low: u32,
+    /// Blocks without any more, from the next one on.
+    pub(super) empty: u32,
+}
+
+impl Coder for FirstAc<'_> {
+    #[inline(always)]
+    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block) -> Result<(), Bad> {
+        if self.empty > 0 {
+            self.empty -= 1;
+            return Ok(());
+        }
+        let (mut n, last) = self.band;
+        while n <= last {
+            bits.refill();
+            let entry = self.table.look(bits);
+            let (zeros, number) = if entry.number() != 0 {
+                bits.skip(entry.len());
+                (entry.zeros(), entry.number())
+            } else {
+                let symbol = self.table.symbol_of(entry, bits)?;
+                let (zeros, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+                if size == 0 && zeros == 15 {
+                    n += 16;
+                    continue;
+                }
+                if size == 0 {
+                    self.empty = (1 << zeros) - 1 + bits.take(zeros as u32);
+                    return Ok(());
+                }
+                (zeros, bits.number(size))
+            };
+            n += zeros;
+            if n > last {
+                return Err(Bad::Block);
+            }
+            let value = i16::try_from(number << self.low).map_err(|_| Bad::Range)?;
+            block.put(n, value.into());
+            n += 1;
+        }
+        // A run of zeros that ends with the band is passed by.
+        if n > last + 1 { Err(Bad::Block) } else { Ok(()) }
+    }
+
+    fn restart(&mut self) {
+        self.empty = 0;
+    }
+}
+
+/// One more bit of some AC coefficients.
+pub(super) struct MoreAc<'a> {
+    pub(super) table: &'a Huffman,
+    pub(super) band: (usize, usize),
+    pub(super) low: u32,
+    pub(super) empty: u32,
+}
+
+impl MoreAc<'_> {
+    /// Reads the next bit of a coefficient that is not zero.
+    #[inline(always)]
+    fn correct(&self, bits: &mut Bits<'_>, value: &mut i16) {
+        bits.refill();
+        let one = 1i16 << self.low;
+        if bits.take(1) != 0 && *value & one == 0 {
+            *value = if *value < 0 { value.wrapping_sub(one) } else { value.wrapping_add(one) };
+        }
+    }
+}
+
+impl Coder for MoreAc<'_> {
+    #[inline(always)]
+    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block) -> Result<(), Bad> {
+        let (mut n, last) = self.band;
+        if self.empty == 0 {
+            while n <= last {
+                bits.refill();
+                let symbol = self.table.symbol(bits)?;
+                let (mut zeros, size) = (symbol >> 4, symbol & 15);
+                let value = match size {
+                    0 if zeros < 15 => {
+                        self.empty = (1 << zeros) + bits.take(zeros.into());
+                        break;
+                    }
+                    0 => 0,
+                    1 if bits.take(1) != 0 => 1i16 << self.low,
+                    1 => -1i16 << self.low,
+                    _ => return Err(Bad::Symbol),
+                };
+                while n <= last {
+                    let old = &mut block.0[usize::from(ORDER[n]) & 63];
+                    if *old != 0 {
+                        self.correct(bits, old);
+                    } else if zeros == 0 {
+                        break;
+                    } else {
+                        zeros -= 1;
+                    }
+                    n += 1;
+                }
+                if value != 0 {
+                    if n > last {
+                        return Err(Bad::Block);
+                    }
+                    block.put(n, value.into());
+                }
+                n += 1;
+            }
+        }
+        if self.empty > 0 {
+            for &place in &ORDER[n.min(last + 1)..=last] {
+                let old = &mut block.0[usize::from(place) & 63];
+                if *old != 0 {
+                    self.correct(bits, old);
+                }
+            }
+            self.empty -= 1;
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self) {
+        self.empty = 0;
+    }
+}

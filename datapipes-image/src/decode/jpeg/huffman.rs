@@ -1,0 +1,204 @@
+//! Huffman codes: tables that tell of the next bits what they say.
+
+use datapipes::Result;
+
+use super::bits::{Bits, extend};
+use super::header::corrupt;
+
+/// How many bits the table of codes and numbers looks at.
+const LOOK: u32 = 10;
+/// How many bits the table for skipping looks at.
+const FAR: u32 = 12;
+
+/// A Huffman code whose symbols say how many zeros come before a number (high half), and how many bits that
+/// number has (low half).
+pub(super) struct Huffman {
+    /// How many codes there are of each length, and their symbols: what it was made of.
+    counts: [u8; 16],
+    symbols: [u8; 256],
+    /// By the next bits: length, symbol or zeros before, number; see [`Entry`].
+    near: [Entry; 1 << LOOK],
+    /// By the next bits: what may be passed over at once; made when it is first needed.
+    far: [u16; 1 << FAR],
+    has_far: bool,
+    /// By length: the first 16 bits that are no code of this or a smaller length.
+    limit: [u32; 17],
+    /// By length: what to add to a code for its symbol's place.
+    offset: [i32; 17],
+}
+
+/// What the next bits begin with. With a number (high 16 bits, never zero): the zeros before it (byte 1), the bits
+/// of code and number (byte 0). Else the symbol (byte 1), the bits of the code (byte 0, zero if it is longer than
+/// the table looks).
+#[derive(Clone, Copy)]
+pub(super) struct Entry(u32);
+
+impl Entry {
+    #[inline(always)]
+    pub(super) fn number(self) -> i32 {
+        self.0 as i32 >> 16
+    }
+
+    #[inline(always)]
+    pub(super) fn zeros(self) -> usize {
+        (self.0 >> 8) as usize & 0xff
+    }
+
+    #[inline(always)]
+    pub(super) fn len(self) -> u32 {
+        self.0 & 0xff
+    }
+}
+
+/// The bits are no code.
+pub(super) struct NoCode;
+
+impl Huffman {
+    /// Without any codes.
+    pub(super) const EMPTY: Huffman = Huffman {
+        counts: [0; 16],
+        symbols: [0; 256],
+        near: [Entry(0); 1 << LOOK],
+        far: [0; 1 << FAR],
+        has_far: false,
+        limit: [0; 17],
+        offset: [0; 17],
+    };
+
+    /// Becomes the code with so many codes of each length, and these symbols. Nothing is done if it is already.
+    pub(super) fn set(&mut self, counts: &[u8; 16], symbols: &[u8]) -> Result<()> {
+        if *counts == self.counts && *symbols == self.symbols[..symbols.len()] {
+            return Ok(());
+        }
+        // Until it is whole, it is none.
+        self.counts = [0; 16];
+        self.has_far = false;
+        self.near.fill(Entry(0));
+        let (mut code, mut place) = (0u32, 0usize);
+        for len in 1..=16u32 {
+            let count = u32::from(counts[len as usize - 1]);
+            // No code consists of ones only.
+            if count > 0 && code + count >= 1 << len {
+                return corrupt("a Huffman table has too many codes");
+            }
+            self.offset[len as usize] = place as i32 - code as i32;
+            for _ in 0..count {
+                let symbol = *symbols.get(place).expect("the caller brings as many symbols as codes");
+                if len <= LOOK {
+                    let first = (code << (LOOK - len)) as usize;
+                    let entries = &mut self.near[first..first + (1 << (LOOK - len))];
+                    for (rest, entry) in entries.iter_mut().enumerate() {
+                        *entry = entry_of(symbol, len, rest as u32);
+                    }
+                }
+                code += 1;
+                place += 1;
+            }
+            self.limit[len as usize] = code << (16 - len);
+            code <<= 1;
+        }
+        self.symbols[..symbols.len()].copy_from_slice(symbols);
+        self.counts = *counts;
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts == [0; 16]
+    }
+
+    /// The largest symbol.
+    pub(super) fn largest(&self) -> u8 {
+        let count: usize = self.counts.iter().map(|&count| usize::from(count)).sum();
+        self.symbols[..count.min(256)].iter().copied().max().unwrap_or(0)
+    }
+
+    /// What the next bits begin with.
+    #[inline(always)]
+    pub(super) fn look(&self, bits: &Bits<'_>) -> Entry {
+        self.near[bits.peek(LOOK)]
+    }
+
+    /// Takes the code that the entry, without a number, is of.
+    #[inline(always)]
+    pub(super) fn symbol_of(&self, entry: Entry, bits: &mut Bits<'_>) -> Result<u8, NoCode> {
+        if entry.len() != 0 {
+            bits.skip(entry.len());
+            return Ok(entry.zeros() as u8);
+        }
+        self.long(bits)
+    }
+
+    /// Takes a code that is longer than the table looks.
+    #[cold]
+    fn long(&self, bits: &mut Bits<'_>) -> Result<u8, NoCode> {
+        let next = bits.peek(16) as u32;
+        for len in LOOK + 1..=16 {
+            if next < self.limit[len as usize] {
+                bits.skip(len);
+                let place = (next >> (16 - len)) as i32 + self.offset[len as usize];
+                return self.symbols.get(place as usize).copied().ok_or(NoCode);
+            }
+        }
+        Err(NoCode)
+    }
+
+    /// Takes the next code, of up to 16 bits that have been filled in.
+    #[inline(always)]
+    pub(super) fn symbol(&self, bits: &mut Bits<'_>) -> Result<u8, NoCode> {
+        let entry = self.look(bits);
+        if entry.number() != 0 {
+            // The number's bits are still to be read.
+            let size = entry.number().unsigned_abs().ilog2() + 1;
+            bits.skip(entry.len() - size);
+            return Ok((entry.zeros() as u8) << 4 | size as u8);
+        }
+        self.symbol_of(entry, bits)
+    }
+
+    /// Makes the table that [`pass`](Huffman::pass) needs.
+    pub(super) fn look_far(&mut self) {
+        if self.has_far {
+            return;
+        }
+        for (next, far) in self.far.iter_mut().enumerate() {
+            let (mut taken, mut places, mut ends) = (0, 0, 0);
+            while taken < FAR && ends == 0 {
+                let entry = self.near[(next << taken & ((1 << FAR) - 1)) >> (FAR - LOOK)];
+                let (bits, step) = match (entry.number(), entry.zeros()) {
+                    (0, 0x00) => (entry.len(), 0),
+                    (0, 0xf0) => (entry.len(), 16),
+                    // Not of the format.
+                    (0, symbol) if symbol & 15 == 0 => break,
+                    (0, symbol) => (entry.len() + (symbol as u32 & 15), (symbol >> 4) + 1),
+                    (_, zeros) => (entry.len(), zeros + 1),
+                };
+                if entry.len() == 0 || taken + bits > FAR || places + step > 63 {
+                    break;
+                }
+                taken += bits;
+                places += step;
+                ends = u16::from(step == 0);
+            }
+            *far = ends << 15 | (places as u16) << 4 | taken as u16;
+        }
+        self.has_far = true;
+    }
+
+    /// What the next bits say that may be passed over: how many bits (0: look closer), how many places in the
+    /// block, whether the block ends.
+    #[inline(always)]
+    pub(super) fn pass(&self, bits: &Bits<'_>) -> (u32, usize, bool) {
+        let far = self.far[bits.peek(FAR)];
+        (u32::from(far & 15), usize::from(far >> 4 & 0x7f), far >> 15 != 0)
+    }
+}
+
+fn entry_of(symbol: u8, len: u32, rest: u32) -> Entry {
+    let size = u32::from(symbol & 15);
+    if size == 0 || len + size > LOOK {
+        return Entry(u32::from(symbol) << 8 | len);
+    }
+    let bits = rest >> (LOOK - len - size);
+    let number = extend(bits as i32, size);
+    Entry((number as u32) << 16 | u32::from(symbol >> 4) << 8 | (len + size))
+}

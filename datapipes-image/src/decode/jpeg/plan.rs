@@ -1,0 +1,196 @@
+//! What has to be decoded for a part of the picture at a scale: blocks, samples, and how they become pixels.
+
+use datapipes::{Error, ErrorKind, Result};
+
+use super::header::{Color, Header};
+use crate::Rect;
+
+/// How samples of a component become as many as there are pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    /// They are as many already.
+    Full,
+    /// Each is repeated.
+    Repeat,
+    /// Two for one in a row, weighted by distance.
+    Across,
+    /// Two rows for one, weighted by distance.
+    Down,
+    /// Both.
+    Both,
+}
+
+/// One component.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// The number of its quantisation table.
+    pub(super) quant: usize,
+    /// Blocks in a unit (MCU).
+    pub(super) h: usize,
+    pub(super) v: usize,
+    /// Blocks that hold samples of the picture, across and down.
+    pub(super) across: usize,
+    pub(super) down: usize,
+    /// Samples in an edge of a block: 8, or fewer where it is scaled.
+    pub(super) size: usize,
+    /// Samples of the whole picture, across and down.
+    pub(super) width: usize,
+    pub(super) height: usize,
+    /// Pixels for a sample, across and down.
+    pub(super) wide: usize,
+    pub(super) high: usize,
+    pub(super) method: Method,
+    /// The first sample of a row that is decoded, and the first that is not.
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+impl Part {
+    const NONE: Part = Part {
+        quant: 0,
+        h: 0,
+        v: 0,
+        across: 0,
+        down: 0,
+        size: 0,
+        width: 0,
+        height: 0,
+        wide: 1,
+        high: 1,
+        method: Method::Full,
+        from: 0,
+        to: 0,
+    };
+
+    /// The rows of samples that a row of pixels is made of: the near one, and the one that lies beyond it.
+    pub(super) fn rows(&self, y: usize) -> (usize, usize) {
+        let near = y / self.high;
+        match self.method {
+            Method::Down | Method::Both if y % 2 == 0 => (near, near.saturating_sub(1)),
+            Method::Down | Method::Both => (near, (near + 1).min(self.height - 1)),
+            _ => (near, near),
+        }
+    }
+}
+
+/// What is decoded.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) color: Color,
+    parts: [Part; 4],
+    count: usize,
+    /// Units in the whole picture, across and down.
+    pub(super) across: usize,
+    pub(super) down: usize,
+    /// The first unit of a row that is needed, and the first that is not any more; the same of rows.
+    pub(super) left: usize,
+    pub(super) right: usize,
+    pub(super) top: usize,
+    pub(super) bottom: usize,
+    /// Rows of pixels in a unit.
+    pub(super) unit_height: usize,
+    /// A row of pixels needs samples of the row below it.
+    pub(super) looks_down: bool,
+    /// The first pixel of a row that there are samples for.
+    pub(super) from: usize,
+    /// Pixels of the scaled picture, down.
+    pub(super) height: usize,
+    /// The pixels that are asked for.
+    pub(super) x: std::ops::Range<usize>,
+    pub(super) y: std::ops::Range<usize>,
+}
+
+impl Plan {
+    pub(super) fn new(header: &Header, scale: u32, rect: Rect) -> Result<Plan> {
+        let Some(least) = [8, 4, 2, 1].into_iter().find(|least| *least * scale as usize == 8) else {
+            return Err(Error::new(ErrorKind::Config, format!("a JPEG cannot be decoded at 1/{scale}")));
+        };
+        let (width, height) = (header.width.div_ceil(scale), header.height.div_ceil(scale));
+        let fits =
+            |start: u32, len: u32, edge| len > 0 && start.checked_add(len).is_some_and(|end| end <= edge);
+        if !fits(rect.x, rect.width, width) || !fits(rect.y, rect.height, height) {
+            let Rect { x, y, width: w, height: h } = rect;
+            let message =
+                format!("a part of {w}x{h} at ({x}, {y}) does not lie in an image of {width}x{height}");
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        let (x, y) = (
+            rect.x as usize..(rect.x + rect.width) as usize,
+            rect.y as usize..(rect.y + rect.height) as usize,
+        );
+        let (whole_width, whole_height) = (header.width as usize, header.height as usize);
+        let (h, v) = header.sampling();
+        let (across, down) = (whole_width.div_ceil(8 * h), whole_height.div_ceil(8 * v));
+        let mut parts = [Part::NONE; 4];
+        for (part, component) in parts.iter_mut().zip(header.components()) {
+            let (ch, cv) = (component.h, component.v);
+            // As libjpeg: rather scaled less than scaled up again.
+            let mut size = least;
+            while size < 8 && (h * least) % (ch * size * 2) == 0 && (v * least) % (cv * size * 2) == 0 {
+                size *= 2;
+            }
+            let (wide, high) = (h * least / (ch * size), v * least / (cv * size));
+            let part_width = (whole_width * ch * size).div_ceil(h * 8);
+            let smooth = least > 1;
+            let method = match (wide, high) {
+                (1, 1) => Method::Full,
+                (2, 1) if smooth && part_width > 2 => Method::Across,
+                (1, 2) if smooth => Method::Down,
+                (2, 2) if smooth && part_width > 2 => Method::Both,
+                _ => Method::Repeat,
+            };
+            *part = Part {
+                quant: component.quant,
+                h: ch,
+                v: cv,
+                across: (whole_width * ch).div_ceil(h * 8),
+                down: (whole_height * cv).div_ceil(v * 8),
+                size,
+                width: part_width,
+                height: (whole_height * cv * size).div_ceil(v * 8),
+                wide,
+                high,
+                method,
+                from: 0,
+                to: 0,
+            };
+        }
+        let count = header.components().len();
+        // Which units hold the samples that are needed; weighing needs one more at each edge.
+        let (mut left, mut right, mut top, mut bottom) = (across, 0, down, 0);
+        for part in &parts[..count] {
+            let beside = usize::from(matches!(part.method, Method::Across | Method::Both));
+            let beyond = usize::from(matches!(part.method, Method::Down | Method::Both));
+            left = left.min((x.start / part.wide).saturating_sub(beside) / (part.h * part.size));
+            right = right.max((x.end.div_ceil(part.wide) + beside).div_ceil(part.h * part.size));
+            top = top.min((y.start / part.high).saturating_sub(beyond) / (part.v * part.size));
+            bottom = bottom.max((y.end.div_ceil(part.high) + beyond).div_ceil(part.v * part.size));
+        }
+        let (right, bottom) = (right.min(across), bottom.min(down));
+        for part in &mut parts[..count] {
+            part.from = left * part.h * part.size;
+            part.to = (right * part.h * part.size).min(part.width);
+        }
+        Ok(Plan {
+            color: header.color,
+            parts,
+            count,
+            across,
+            down,
+            left,
+            right,
+            top,
+            bottom,
+            unit_height: v * least,
+            looks_down: parts.iter().any(|part| matches!(part.method, Method::Down | Method::Both)),
+            from: left * h * least,
+            height: height as usize,
+            x,
+            y,
+        })
+    }
+
+    pub(super) fn parts(&self) -> &[Part] {
+        &self.parts[..self.count]
+    }
+}
