@@ -77,7 +77,8 @@ impl RowWriter {
             Layout::Hwc => {
                 let [r, g, b] = [0, 1, 2].map(|c| normalize.line(c));
                 let row = out[y as usize * width * 3..][..width * 3].as_chunks_mut::<3>().0;
-                let numbers = |p: &[u8; 3]| [T::of(p[0], r.0, r.1), T::of(p[1], g.0, g.1), T::of(p[2], b.0, b.1)];
+                let numbers =
+                    |p: &[u8; 3]| [T::of(p[0], r.0, r.1), T::of(p[1], g.0, g.1), T::of(p[2], b.0, b.1)];
                 match self.flip {
                     false => row.iter_mut().zip(pixels).for_each(|(to, pixel)| *to = numbers(pixel)),
                     true => row.iter_mut().rev().zip(pixels).for_each(|(to, pixel)| *to = numbers(pixel)),

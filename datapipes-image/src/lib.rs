@@ -57,6 +57,7 @@ mod image;
 mod layout;
 mod random;
 mod resize;
+mod rows;
 mod tensor;
 
 pub use crate::crop::{Rect, center_crop, crop, hflip};
@@ -66,9 +67,13 @@ pub use crate::image::Image;
 pub use crate::layout::Layout;
 pub use crate::random::{RandomResizedCrop, random_resized_crop};
 pub use crate::resize::{Filter, resize, resize_shorter, resized_crop};
+pub use crate::rows::{ImageRows, ImageRowsGraph};
 pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tensor_u8};
 
 /// What a graph of pictures needs in scope.
 pub mod prelude {
-    pub use crate::{DecodeGraph, DecodeImage, Filter, Image, ImageGraph, Normalize, RandomResizedCrop};
+    pub use crate::{
+        DecodeGraph, DecodeImage, Filter, Image, ImageGraph, ImageRows, ImageRowsGraph, Layout, Normalize,
+        RandomResizedCrop,
+    };
 }

@@ -87,7 +87,8 @@ fn what_is_skipped_costs_copies_and_no_batch_is_short() {
         let graph = Graph::range(0..60).pipe(pairs.clone()).batch(7).collate();
         let (values, in_place) = run(graph, &pairs.filled, workers, Order::Strict);
         assert_eq!(values, expected((0..60).filter(|n| !pairs.fails.contains(n)), 7), "{workers} workers");
-        assert!(in_place < 9, "{in_place}");
+        // A row that was given back is there for the next item; workers may be past it by then.
+        assert!(in_place == 9 || workers > 0 && in_place < 9, "{in_place} with {workers} workers");
     }
 }
 
@@ -116,16 +117,15 @@ fn where_rows_cannot_be_foretold_they_are_copied() {
 #[test]
 fn the_memory_of_a_batch_is_used_again() {
     let pairs = Pairs::default();
-    let loader =
-        DataLoader::builder(Graph::range(0..1000).pipe(pairs.clone()).batch(10).collate()).workers(2);
-    let loader = loader.build().unwrap();
+    let loader = DataLoader::builder(Graph::range(0..1000).pipe(pairs.clone()).batch(10).collate());
+    let loader = loader.workers(2).prefetch(1).in_flight(4).build().unwrap();
     let mut places = HashSet::new();
     for epoch in 0..3 {
         for batch in loader.epoch(epoch).blocking() {
             places.insert(batch.unwrap().as_bytes().as_ptr() as usize);
         }
     }
-    assert!(places.len() < 100, "{} buffers for 300 batches", places.len());
+    assert!(places.len() < 150, "{} buffers for 300 batches", places.len());
     // What the consumer keeps is not written to again.
     let kept: Vec<Tensor> = loader.epoch(3).blocking().map(Result::unwrap).collect();
     let values: Vec<u64> = kept

@@ -11,17 +11,17 @@ mod turn;
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
-use image::DynamicImage;
 use image::metadata::Orientation;
 
 #[cfg(not(feature = "turbo"))]
-use self::jpeg::{decode as decode_jpeg, decode_part as decode_jpeg_part};
+use self::jpeg::{decode as whole_jpeg, decode_part as part_of_jpeg};
 pub(crate) use self::part::{Memory, Wanted};
+use self::pixels::Pixels;
 #[cfg(feature = "turbo")]
-use self::turbo::{decode as decode_jpeg, decode_part as decode_jpeg_part};
+use self::turbo::{decode as whole_jpeg, decode_part as part_of_jpeg};
 use self::turn::Turn;
-use crate::Image;
 use crate::image::MAX_PIXELS;
+use crate::{Image, Rect};
 
 /// Decodes a JPEG or PNG to RGB with the usual settings; see [`DecodeImage`].
 ///
@@ -76,7 +76,7 @@ pub fn decode_jpeg_part(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
     let header = jpeg::Header::read(bytes)?;
     DecodeImage::new().check(header.width, header.height, header.memory(), "JPEG")?;
     let mut pixels = Pixels::default();
-    jpeg::decode_part(bytes, &header, scale, part, &mut pixels)?;
+    part_of_jpeg(bytes, &header, scale, part, &mut pixels)?;
     Image::new(pixels.width, pixels.height, 3, pixels.data)
 }
 
@@ -152,10 +152,8 @@ impl DecodeImage {
     ///   checked before anything is allocated.
     pub fn decode(&self, bytes: &[u8]) -> Result<Image> {
         // A decoder that panics on one picture has said something of that picture, and keeps nothing between two.
-        std::panic::catch_unwind(|| self.decode_unguarded(bytes)).unwrap_or_else(|payload| {
-            let what = format!("the decoder panicked: {}", Error::panic(payload));
-            Err(Error::new(ErrorKind::Corrupt, what))
-        })
+        std::panic::catch_unwind(|| self.decode_unguarded(bytes))
+            .unwrap_or_else(|payload| Err(panicked(payload)))
     }
 
     fn decode_unguarded(&self, bytes: &[u8]) -> Result<Image> {
@@ -163,7 +161,7 @@ impl DecodeImage {
             ImageFormat::Jpeg => {
                 let header = jpeg::Header::read(bytes)?;
                 self.check(header.width, header.height, header.memory(), "JPEG")?;
-                (decode_jpeg(bytes, &header)?, header.orientation)
+                (whole_jpeg(bytes, &header)?, header.orientation)
             }
             ImageFormat::Png => {
                 let header = png::Header::read(bytes)?;
@@ -194,11 +192,8 @@ impl DecodeImage {
                 (header.width, header.height, header.orientation)
             }
         };
-        use Orientation::{Rotate90, Rotate90FlipH, Rotate270, Rotate270FlipH};
-        match orientation {
-            Some(Rotate90 | Rotate270 | Rotate90FlipH | Rotate270FlipH) if self.orient => Ok((height, width)),
-            _ => Ok((width, height)),
-        }
+        let turn = orientation.filter(|_| self.orient).map_or(Turn::default(), Turn::from);
+        Ok(turn.size(width, height))
     }
 
     fn check(&self, width: u32, height: u32, memory: u64, format: &str) -> Result<()> {
@@ -311,17 +306,20 @@ fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
     Err(Error::new(ErrorKind::Unsupported, format!("{other} is not read, only JPEG and PNG")))
 }
 
+fn panicked(payload: Box<dyn std::any::Any + Send>) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the decoder panicked: {}", Error::panic(payload)))
+}
+
 /// Turns a picture as its EXIF data says.
 fn orient(image: Image, orientation: Orientation) -> Result<Image> {
-    if orientation == Orientation::NoTransforms {
+    let turn = Turn::from(orientation);
+    if turn.is_none() {
         return Ok(image);
     }
-    let (width, height) = (image.width(), image.height());
-    let buffer = image::RgbImage::from_raw(width, height, image.into_data());
-    let mut image = DynamicImage::ImageRgb8(buffer.expect("decoders make images that fit their size"));
-    image.apply_orientation(orientation);
-    let (width, height) = (image.width(), image.height());
-    Image::new(width, height, 3, image.into_rgb8().into_raw())
+    let (mut stored, mut upright) = (Pixels::default(), Pixels::default());
+    stored.take(image);
+    turn.apply(&stored, &mut upright);
+    Image::new(upright.width, upright.height, 3, upright.data)
 }
 
 /// Bytes from `start` on, or an error that the file ends there.

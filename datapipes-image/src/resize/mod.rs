@@ -19,7 +19,7 @@ use crate::image::check_size;
 use crate::{Image, Rect};
 
 pub(crate) use self::resampler::Resampler;
-pub(crate) use self::view::View;
+pub(crate) use self::view::{Part, View};
 
 /// How pixels are weighed when a picture is scaled. All but `Nearest` widen their kernel when they shrink, as
 /// Pillow and torchvision with `antialias=True` do.
@@ -68,11 +68,15 @@ pub fn resize(image: &Image, width: u32, height: u32, filter: Filter) -> Result<
 /// # Errors
 /// As [`resize`].
 pub fn resize_shorter(image: &Image, shorter: u32, filter: Filter) -> Result<Image> {
-    let (width, height) = (image.width(), image.height());
+    let (width, height) = shorter_size(image.width(), image.height(), shorter);
+    resize(image, width, height, filter)
+}
+
+/// The size of a picture whose shorter edge becomes `shorter`.
+pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> (u32, u32) {
     let longer = u64::from(shorter) * u64::from(width.max(height)) / u64::from(width.min(height));
     let longer = u32::try_from(longer).unwrap_or(u32::MAX);
-    let (width, height) = if width < height { (shorter, longer) } else { (longer, shorter) };
-    resize(image, width, height, filter)
+    if width < height { (shorter, longer) } else { (longer, shorter) }
 }
 
 /// Cuts a part out and scales it, in one pass. The same as [`crop`](crate::crop), then [`resize`].

@@ -4,6 +4,7 @@ mod decode;
 mod graph;
 mod hostile;
 mod resize;
+mod rows;
 
 use std::path::Path;
 

@@ -26,8 +26,10 @@ use std::cell::RefCell;
 
 use datapipes::Result;
 
+#[cfg(feature = "turbo")]
+pub(crate) use self::header::MAX_SCANS;
 use self::header::{DHT, DQT, DRI, EOI, SOS, corrupt, segment};
-pub(crate) use self::header::{Header, MAX_SCANS, end_of_image};
+pub(crate) use self::header::{Header, end_of_image};
 use self::plan::Plan;
 use self::rows::Strips;
 use self::scans::{Coefficients, Scan};

@@ -1,0 +1,284 @@
+//! W2: JPEGs from files, decoded, cropped at random, scaled to 224, mirrored, normalised to f32 CHW, in batches.
+//!
+//! The floor is the bare loop of the same decoder and resizer over files in memory, on one thread and on two. Peers are those
+//! of `benches/peers/images_w2.py` that are installed. Pictures are those of `$BENCH_DATA/img/train/CLASS/*.jpg`, or, if that
+//! is not set, 300 of about 500x375 made for the run; and the same four times as wide and high.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout as Memory, System};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use datapipes::{DataLoader, Graph, Rng, Tensor};
+use datapipes_image::prelude::*;
+use datapipes_image::{Filter, ImageRows, Normalize, RandomResizedCrop, decode, random_resized_crop, resize};
+use datapipes_io::{list_files, prelude::*};
+use support::{bar, case, compare, cpu_seconds, median, memory_mb, peer_figures};
+
+const SIZE: u32 = 224;
+const BATCH: usize = 64;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static LARGE: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: all of it is the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Memory) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        LARGE.fetch_add(u64::from(layout.size() >= 4096), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, place: *mut u8, layout: Memory) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn rows() -> ImageRows {
+    ImageRows::random_resized_crop(SIZE).random_hflip(0.5).normalize(Normalize::IMAGENET)
+}
+
+/// Pictures of the run: photographs' spectrum, about as many bits a pixel.
+fn make(dir: &Path, count: usize, scale: u32) -> std::io::Result<()> {
+    let mut rng = Rng::from_key([7; 4]);
+    std::fs::create_dir_all(dir.join("class"))?;
+    for number in 0..count {
+        let (width, height) = (500 * scale, 375 * scale);
+        let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
+        let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
+        let mut image = resize(&coarse, width, height, Filter::CatmullRom).expect("a fine size");
+        image.data_mut().iter_mut().for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
+        let file = std::fs::File::create(dir.join(format!("class/{number:04}.jpg")))?;
+        let mut encoder = jpeg_encoder::Encoder::new(std::io::BufWriter::new(file), 87);
+        encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_2_2);
+        encoder
+            .encode(image.data(), width as u16, height as u16, jpeg_encoder::ColorType::Rgb)
+            .map_err(std::io::Error::other)?;
+    }
+    Ok(())
+}
+
+fn files(dir: &Path) -> std::io::Result<Vec<Bytes>> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for class in std::fs::read_dir(dir)? {
+        for file in std::fs::read_dir(class?.path())? {
+            paths.push(file?.path());
+        }
+    }
+    paths.sort();
+    paths.iter().map(|path| std::fs::read(path).map(Bytes::from)).collect()
+}
+
+/// The bare loop over a share of the files, into one row after another of a batch.
+fn bare(rows: &ImageRows, files: &[Bytes], threads: usize) {
+    std::thread::scope(|scope| {
+        for part in files.chunks(files.len().div_ceil(threads)) {
+            scope.spawn(move || {
+                let mut batch: Vec<Tensor> = (0..BATCH)
+                    .map(|_| Tensor::zeros(datapipes::DType::F32, rows.shape()).expect("a fine size"))
+                    .collect();
+                for (number, file) in part.iter().enumerate() {
+                    let mut rng = Rng::from_key([number as u64; 4]);
+                    rows.fill(file, &mut rng, &mut batch[number % BATCH]).expect("a fine picture");
+                }
+            });
+        }
+    });
+}
+
+/// What the same takes in steps: a whole picture, a crop, a tensor.
+fn steps(files: &[Bytes]) {
+    for (number, file) in files.iter().enumerate() {
+        let mut rng = Rng::from_key([number as u64; 4]);
+        let image = decode(file).expect("a fine picture");
+        let mut crop = random_resized_crop(&image, SIZE, &mut rng).expect("a fine size");
+        if rng.chance(0.5) {
+            datapipes_image::hflip(&mut crop);
+        }
+        std::hint::black_box(datapipes_image::to_tensor(&crop, &Normalize::IMAGENET).expect("a fine size"));
+    }
+}
+
+fn loader(graph: Graph<Bytes>, rows: ImageRows, workers: usize) -> DataLoader<Tensor> {
+    DataLoader::builder(graph.image_rows(rows).batch(BATCH).collate())
+        .workers(workers)
+        .build()
+        .expect("a right graph")
+}
+
+fn epoch(loader: &DataLoader<Tensor>, number: u64) -> usize {
+    loader.epoch(number).blocking().map(|batch| batch.expect("fine pictures").shape()[0]).sum()
+}
+
+/// CPU seconds of one run.
+fn cpu_of(run: impl FnOnce()) -> f64 {
+    let before = cpu_seconds();
+    run();
+    cpu_seconds() - before
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let made = tempfile::tempdir()?;
+    let dir = match std::env::var_os("BENCH_DATA") {
+        Some(data) => PathBuf::from(data).join("img/train"),
+        None => {
+            make(&made.path().join("small"), 300, 1)?;
+            made.path().join("small")
+        }
+    };
+    let small = files(&dir)?;
+    let count = small.len();
+    println!("{count} pictures, {:.1} MB", small.iter().map(Bytes::len).sum::<usize>() as f64 / 1e6);
+    let in_memory = || Graph::from_vec(small.clone());
+
+    // In files' bytes: the loader beside the bare loop.
+    let (one, two) = (loader(in_memory(), rows(), 1), loader(in_memory(), rows(), 2));
+    let ratios = compare(
+        "from bytes in memory to batches",
+        count as f64,
+        "images",
+        5,
+        vec![
+            case("bare loop, one thread", || bare(&rows(), &small, 1)),
+            case("bare loop, two threads", || bare(&rows(), &small, 2)),
+            case("loader, 1 worker", || epoch(&one, 0)),
+            case("loader, 2 workers", || epoch(&two, 0)),
+            case("in steps, one thread", || steps(&small)),
+        ],
+    );
+    bar("1 worker beside the bare loop", 1.0 / ratios[2], 0.9, true);
+    bar("2 workers beside the bare loop on two threads", ratios[1] / ratios[3], 0.9, true);
+    bar("2 workers beside 1", ratios[2] / ratios[3], 1.9, true);
+
+    // Allocations.
+    let before = [&ALLOCATIONS, &LARGE].map(|counter| counter.load(Ordering::Relaxed));
+    bare(&rows(), &small, 1);
+    let after = [&ALLOCATIONS, &LARGE].map(|counter| counter.load(Ordering::Relaxed));
+    // The rows of the thread's batch, and the thread itself, are allocated once.
+    let once = 3 * BATCH as u64 + 100;
+    bar(
+        "allocations a picture, bare",
+        (after[0] - before[0]).saturating_sub(once) as f64 / count as f64,
+        0.0,
+        false,
+    );
+    epoch(&two, 1);
+    let before = [&ALLOCATIONS, &LARGE].map(|counter| counter.load(Ordering::Relaxed));
+    epoch(&two, 2);
+    let after = [&ALLOCATIONS, &LARGE].map(|counter| counter.load(Ordering::Relaxed));
+    println!(
+        "allocations a picture, loader: {:.1}, of 4 kB and more: {:.3}",
+        (after[0] - before[0]) as f64 / count as f64,
+        (after[1] - before[1]) as f64 / count as f64
+    );
+
+    // From files, in CPU time, beside peers.
+    let from_files = || {
+        let graph = list_files(&dir, "*/*.jpg").shuffle(count).load_files().map(|file| file.data);
+        DataLoader::builder(graph.image_rows(rows()).batch(BATCH).collate())
+            .workers(2)
+            .build()
+            .expect("a right graph")
+    };
+    let folder = dir.to_string_lossy().into_owned();
+    let peers: Vec<&str> = ["dali", "torchvision", "pillow"]
+        .into_iter()
+        .filter(|peer| peer_figures("images_w2.py", &[peer, &folder, "2"]).is_some())
+        .collect();
+    let ours = from_files();
+    let mut figures: Vec<Vec<(f64, f64)>> = vec![Vec::new(); peers.len() + 1];
+    for number in 0..3 {
+        let begun = Instant::now();
+        let cpu = cpu_of(|| _ = epoch(&ours, number));
+        figures[0].push((begun.elapsed().as_secs_f64(), cpu));
+        for (peer, figures) in peers.iter().zip(&mut figures[1..]) {
+            figures.extend(peer_figures("images_w2.py", &[peer, &folder, "2"]));
+        }
+    }
+    println!("\nfrom files, two threads (medians of 3 rounds in turn)");
+    println!("{:<16} {:>12} {:>22} {:>18}", "", "images/s", "images a CPU second", "ours beside it");
+    let by = |figures: &[(f64, f64)], pick: fn(&(f64, f64)) -> f64| {
+        count as f64 / median(figures.iter().map(pick).collect())
+    };
+    let own = by(&figures[0], |f| f.1);
+    let mut best = 0.0f64;
+    for (name, figures) in std::iter::once(&"datapipes").chain(&peers).zip(&figures) {
+        let rate = by(figures, |f| f.1);
+        println!("{name:<16} {:>12.0} {rate:>22.0} {:>18.2}", by(figures, |f| f.0), own / rate);
+        if *name != "datapipes" {
+            best = best.max(rate);
+        }
+    }
+    if best > 0.0 {
+        bar(
+            "images a CPU second, beside the best peer",
+            own / best,
+            if cfg!(feature = "turbo") { 1.4 } else { 1.1 },
+            true,
+        );
+    }
+
+    // Large photographs, where only a part and a scale of them are needed.
+    let large_dir = made.path().join("large");
+    make(&large_dir, 40, 4)?;
+    let large = files(&large_dir)?;
+    let draw = |rows: ImageRows, files: Vec<Bytes>| move || bare(&rows, &files, 1);
+    let ratios = compare(
+        "one thread, 2000x1500 pictures",
+        large.len() as f64,
+        "images",
+        5,
+        vec![
+            case("in steps: all of it decoded", || steps(&large)),
+            case("only what the crop needs", draw(rows(), large.clone())),
+            case("and scaled", draw(rows().scaled(), large.clone())),
+        ],
+    );
+    bar("scaled, beside all of it decoded", 1.0 / ratios[2], 4.0, true);
+    let ratios = compare(
+        "one thread, the small pictures",
+        count as f64,
+        "images",
+        3,
+        vec![
+            case("in steps: all of it decoded", || steps(&small)),
+            case("only what the crop needs", draw(rows(), small.clone())),
+            case("and scaled", draw(rows().scaled(), small.clone())),
+        ],
+    );
+    bar("scaled, beside all of it decoded", 1.0 / ratios[2], 1.2, true);
+
+    // Memory, with large batches, a consumer that drops each before it asks for the next.
+    let before = memory_mb("VmRSS");
+    for (name, rows) in
+        [("u8", ImageRows::random_resized_crop(RandomResizedCrop::from(SIZE))), ("f32", rows())]
+    {
+        let graph = list_files(&dir, "*/*.jpg")
+            .load_files()
+            .map(|file| file.data)
+            .image_rows(rows)
+            .batch(256)
+            .collate();
+        let loader = DataLoader::builder(graph).workers(2).prefetch(1).build()?;
+        let begun = Instant::now();
+        for batch in loader.epoch(0).blocking().take(8) {
+            drop(batch?);
+        }
+        let seconds = Duration::as_secs_f64(&begun.elapsed());
+        println!(
+            "batches of 256 {name}: peak {:.0} MB, {:.0} MB before, {seconds:.1} s",
+            memory_mb("VmHWM"),
+            before
+        );
+    }
+    Ok(())
+}

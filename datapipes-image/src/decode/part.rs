@@ -1,0 +1,107 @@
+//! Decodes no more of a picture than is wanted, in memory that is used again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use datapipes::Result;
+
+use super::pixels::Pixels;
+use super::turn::Turn;
+use super::{DecodeImage, ImageFormat, jpeg, panicked, part_of_jpeg, sniff};
+use crate::Rect;
+use crate::resize::{Part, View};
+
+/// Larger memory is given back after a picture.
+const KEPT: usize = 16 << 20;
+
+/// Memory that is used again from picture to picture.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pixels: Pixels,
+    turned: Pixels,
+}
+
+/// What somebody wants of a picture.
+pub(crate) struct Wanted {
+    /// A part of the upright picture.
+    pub part: Rect,
+    /// The part may be decoded at a lower scale, at which it has still this width and height.
+    pub least: Option<(u32, u32)>,
+}
+
+impl Wanted {
+    /// By which of 1, 2, 4 and 8 the picture may be divided.
+    fn scale(&self) -> u32 {
+        let Some((width, height)) = self.least else { return 1 };
+        let fits = |scale: &u32| self.part.width / scale >= width && self.part.height / scale >= height;
+        [8, 4, 2].into_iter().find(fits).unwrap_or(1)
+    }
+}
+
+/// The pixels that were wanted: RGB.
+#[derive(Debug)]
+pub(crate) struct Decoded<'a> {
+    pub view: View<'a>,
+    /// What of the view was asked for: all of it, unless a scaled picture's pixels do not end where the part does.
+    pub part: Part,
+}
+
+impl DecodeImage {
+    /// Decodes what `choose` wants of a picture of this size, as it is upright. Decoders of other formats than JPEG give all of
+    /// it, in memory of their own.
+    ///
+    /// # Errors
+    /// As [`DecodeImage::decode`]; what `choose` returns; [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if it wants what is
+    /// not inside the picture.
+    pub(crate) fn decode_part<'m>(
+        &self,
+        bytes: &[u8],
+        memory: &'m mut Memory,
+        choose: impl FnOnce(u32, u32) -> Result<Wanted>,
+    ) -> Result<Decoded<'m>> {
+        // Whatever the last picture left there is written over.
+        let guarded = AssertUnwindSafe(|| self.decode_part_unguarded(bytes, memory, choose));
+        catch_unwind(guarded).unwrap_or_else(|payload| Err(panicked(payload)))
+    }
+
+    fn decode_part_unguarded<'m>(
+        &self,
+        bytes: &[u8],
+        memory: &'m mut Memory,
+        choose: impl FnOnce(u32, u32) -> Result<Wanted>,
+    ) -> Result<Decoded<'m>> {
+        let Memory { pixels, turned } = memory;
+        pixels.release(KEPT);
+        turned.release(KEPT);
+        if sniff(bytes)? != ImageFormat::Jpeg {
+            let image = self.decode_unguarded(bytes)?;
+            let Wanted { part, .. } = choose(image.width(), image.height())?;
+            pixels.take(image);
+            let view = pixels.view()?.crop(part)?;
+            return Ok(Decoded { view, part: view.whole() });
+        }
+        let header = jpeg::Header::read(bytes)?;
+        self.check(header.width, header.height, header.memory(), "JPEG")?;
+        let turn = header.orientation.filter(|_| self.orient).map_or(Turn::default(), Turn::from);
+        let (width, height) = turn.size(header.width, header.height);
+        let wanted = choose(width, height)?;
+        wanted.part.check_within(width, height)?;
+        let scale = wanted.scale();
+        let part = turn.stored(wanted.part, header.width, header.height);
+        // All pixels of the scaled picture that the part touches.
+        let (x, y) = (part.x / scale, part.y / scale);
+        let (right, bottom) = ((part.x + part.width).div_ceil(scale), (part.y + part.height).div_ceil(scale));
+        let touched = Rect { x, y, width: right - x, height: bottom - y };
+        part_of_jpeg(bytes, &header, scale, touched, pixels)?;
+        let within = |start: u32, len: u32, from: u32| {
+            (f64::from(start) / f64::from(scale) - f64::from(from), f64::from(len) / f64::from(scale))
+        };
+        let ((left, width), (top, height)) = (within(part.x, part.width, x), within(part.y, part.height, y));
+        let part = Part { left, top, width, height };
+        if turn.is_none() {
+            return Ok(Decoded { view: pixels.view()?, part });
+        }
+        turn.apply(pixels, turned);
+        let part = turn.upright(part, f64::from(touched.width), f64::from(touched.height));
+        Ok(Decoded { view: turned.view()?, part })
+    }
+}
