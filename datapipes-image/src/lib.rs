@@ -43,6 +43,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blur;
 mod crop;
 mod decode;
 mod graph;
@@ -51,6 +52,7 @@ mod random;
 mod resize;
 mod tensor;
 
+pub use crate::blur::gaussian_blur;
 pub use crate::crop::{Rect, center_crop, crop, hflip};
 pub use crate::decode::{DecodeImage, ImageFormat, decode, dimensions};
 pub use crate::graph::{DecodeGraph, ImageGraph};
