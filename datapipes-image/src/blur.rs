@@ -7,9 +7,9 @@ use crate::Image;
 /// Blurs by a Gaussian: `kernel` is how many columns and rows are weighed, `sigma` the deviation in pixels, each across
 /// and down. Edges are mirrored, without the edge itself.
 ///
-/// This is torchvision's `gaussian_blur` on a picture or a tensor of `u8`, where a value may differ by 1: a sum of 32-bit
-/// floats in another order, rounded. The two directions are computed one after the other. Allocates the result and `kernel`
-/// rows of `f32`.
+/// This is torchvision's `gaussian_blur` on a picture or a tensor of `u8`, where a value may differ by 1 (one in 20000 of
+/// noise did): a sum of 32-bit floats in another order, rounded. The two directions are computed one after the other.
+/// Allocates the result and `kernel` rows of `f32`.
 ///
 /// # Errors
 /// - [`ErrorKind::Config`] if an edge of the kernel is even, or a sigma is not positive and finite.
