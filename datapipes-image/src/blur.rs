@@ -52,7 +52,7 @@ pub fn gaussian_blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Re
 
 /// The weights of a kernel, for an edge of this length.
 fn weights(len: u32, sigma: f64, edge: u32) -> Result<Vec<f32>> {
-    if len % 2 == 0 || !(sigma > 0.0 && sigma.is_finite()) {
+    if len.is_multiple_of(2) || !(sigma > 0.0 && sigma.is_finite()) {
         let message = format!("a blur of {len} pixels with sigma {sigma}: it has to be odd and positive");
         return Err(Error::new(ErrorKind::Config, message));
     }
