@@ -100,9 +100,7 @@ fn parts(width: u32, height: u32) -> Vec<Rect> {
         let (right, bottom) = (edge(last, 0) + 1, edge(last, 1) + 1);
         Rect { x, y, width: (right.min(width) - x).max(1), height: (bottom.min(height) - y).max(1) }
     };
-    (0..64)
-        .map(|_| part(random_resized_crop(&places, settings.clone(), &mut rng).expect("it fits")))
-        .collect()
+    (0..64).map(|_| part(random_resized_crop(&places, settings, &mut rng).expect("it fits"))).collect()
 }
 
 /// Gradients and grain.

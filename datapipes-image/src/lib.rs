@@ -50,6 +50,7 @@
 //!   installed?", or "No CMAKE_ASM_NASM_COMPILER could be found", which is nasm. It never falls back to a decoder
 //!   without SIMD. Programs with it contain work of the Independent JPEG Group, whose licence asks to be named.
 
+mod blur;
 mod crop;
 mod decode;
 mod graph;
@@ -60,6 +61,7 @@ mod resize;
 mod rows;
 mod tensor;
 
+pub use crate::blur::gaussian_blur;
 pub use crate::crop::{Rect, center_crop, crop, hflip};
 pub use crate::decode::{DecodeImage, ImageFormat, decode, decode_jpeg_part, dimensions};
 pub use crate::graph::{DecodeGraph, ImageGraph};

@@ -28,16 +28,16 @@ pub(crate) use self::view::{Part, View};
 ///
 /// - Pillow before 13 always scales across first; 13 and this library scale down first where more than twice as many
 ///   rows go away as columns. Only there do older ones differ, in a fifth to a third of the values: by 1 (`Bilinear`),
-///   up to 3 (`CatmullRom`) or 5 (`Lanczos3`) for a picture with grain, up to 34 for noise, which both clip in between.
-/// - torchvision for a tensor of `u8` (0.29, `antialias=True`) has weights of fewer bits: off by at most 1, for 0.4 % of
-///   the values of noise and 0.2 % of a smooth picture from 500x375 to 224x224, and for none to 600x450 (`Bilinear`).
+///   up to 3 (`CatmullRom`) or 5 (`Lanczos3`) for a picture with grain, up to 34 for noise.
+/// - torchvision for a tensor of `u8` (0.29, `antialias=True`) has weights of fewer bits: off by at most 1, for 0.2 % of
+///   the values (`Bilinear`) or 0.4 % (`CatmullRom`) from 500x375 to 224x224; for none or 0.3 % to 600x450.
 /// - torchvision without antialiasing is another computation, which this library does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Filter {
     /// The nearest pixel.
     Nearest,
-    /// The mean of the pixels whose centres lie in a box of 1 pixel. The same as `Nearest` where it enlarges.
+    /// The mean of the pixels whose centres lie in a box of 1 pixel. Nearly `Nearest` where it enlarges.
     Box,
     /// A triangle over 2 pixels. What torchvision takes by default.
     #[default]
@@ -52,7 +52,8 @@ pub enum Filter {
 
 /// Scales to a width and height, whatever the aspect ratio.
 ///
-/// Allocates the result; what it needs in between is kept by the thread for the next picture, up to a few MiB.
+/// Allocates the result; what it needs in between is kept by the thread for the next picture; buffers of more than
+/// 16 MiB are given back.
 ///
 /// # Errors
 /// - [`ErrorKind::Config`] if an edge is zero or the result would be huge.

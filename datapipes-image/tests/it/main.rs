@@ -1,5 +1,6 @@
 //! One module per promise.
 
+mod blur;
 mod decode;
 mod graph;
 mod hostile;
