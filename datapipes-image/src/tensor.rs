@@ -60,7 +60,7 @@ pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
     planes(image, |_| |value| value)
 }
 
-/// Decodes a JPEG or PNG to a tensor of `u8`, `[height, width, 3]`, as it lies in memory: what a decoder of a sample's fields
+/// Decodes a picture to a tensor of `u8`, `[height, width, 3]`, as it lies in memory: what a decoder of a sample's fields
 /// wants, for the extensions in [`EXTENSIONS`]. The pixels are not copied.
 ///
 /// With `datapipes-io`: `FieldDecoder::new().with(datapipes_image::EXTENSIONS, datapipes_image::decode_tensor)`.
@@ -82,7 +82,7 @@ pub fn decode_tensor(bytes: impl AsRef<[u8]>) -> Result<Tensor> {
 }
 
 /// The extensions of files that [`decode`](crate::decode()) reads, separated by spaces.
-pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png apng";
+pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png apng webp gif bmp dib tif tiff";
 
 /// One plane after another, each value through its channel's function.
 fn planes<T, F>(image: &Image, of_channel: impl Fn(usize) -> F) -> Result<Tensor>

@@ -1,17 +1,26 @@
 //! Decodes pictures: which format it is, what is allowed, which way is up.
 
+mod bmp;
+mod directory;
+mod format;
+mod gif;
 mod jpeg;
 mod png;
+mod tiff;
+mod webp;
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
 use image::DynamicImage;
 use image::metadata::Orientation;
 
+use self::format::sniff;
 use crate::Image;
 use crate::image::MAX_PIXELS;
 
-/// Decodes a JPEG or PNG to RGB with the usual settings; see [`DecodeImage`].
+pub use self::format::ImageFormat;
+
+/// Decodes a picture of any [`ImageFormat`] to RGB with the usual settings; see [`DecodeImage`].
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -39,7 +48,7 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
     DecodeImage::new().dimensions(bytes)
 }
 
-/// Decodes JPEG and PNG files to RGB; a pipe over [`Bytes`].
+/// Decodes files of pictures to RGB; a pipe over [`Bytes`].
 ///
 /// The format is told by the first bytes, never by a name. What comes out is always 8-bit RGB:
 ///
@@ -50,7 +59,18 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 /// - the EXIF orientation is applied, unless [`ignore_orientation`](DecodeImage::ignore_orientation) is set; an
 ///   orientation out of range counts as upright. Colour profiles and gamma are not applied.
 ///
-/// Of an animated PNG, the first picture is decoded.
+/// Of several pictures in a file, the first is decoded.
+///
+/// | format | read | not read: [`ErrorKind::Unsupported`] | as Pillow 13 |
+/// |---|---|---|---|
+/// | JPEG | baseline, progressive; gray, YCbCr, RGB, CMYK, YCCK | arithmetic, lossless, 12 bits, odd sampling | within 3 |
+/// | PNG | 1 to 16 bits, palette, interlaced; the first picture of an animation | | equal; 16 bits: nearest |
+/// | WebP | lossy, lossless; the first frame of an animation, on black | | equal |
+/// | GIF | the first frame; a larger screen gets the transparent colour, else the palette's first | | equal |
+/// | BMP | 1 to 32 bits, masks, RLE4 and RLE8, top-down | run lengths with gaps, a JPEG or PNG in it, OS/2 headers | equal; 16 bits: within 1 |
+/// | TIFF | gray of 1, 8, 16 bits, RGB of 8, 16 with alpha or without, palette and CMYK of 8; strips, tiles, planes; LZW, deflate, PackBits; BigTIFF; the first page | floats, signed, gray with alpha, YCbCr, JPEG, fax, other bits | equal; 16 bits: nearest |
+///
+/// The EXIF orientation is looked for in JPEG, PNG (`eXIf`), WebP (`EXIF`) and TIFF (tag 274).
 #[derive(Clone, Debug)]
 pub struct DecodeImage {
     max_pixels: u64,
@@ -88,10 +108,10 @@ impl DecodeImage {
     /// Decodes one file.
     ///
     /// # Errors
-    /// - [`ErrorKind::Truncated`] if the file ends early; also if a JPEG has all of its pixels but not its end
-    ///   marker.
-    /// - [`ErrorKind::Corrupt`] if it is not an image, or a damaged one. Damage inside a JPEG's compressed data
-    ///   often decodes to something: the format has no checksum. In a PNG it is found.
+    /// - [`ErrorKind::Truncated`] if the file ends early; also if it has all of its pixels but not its end: the end
+    ///   marker of a JPEG or GIF, a later frame or page, what the chunks of a PNG or WebP promise.
+    /// - [`ErrorKind::Corrupt`] if it is not an image, or a damaged one. Damage inside compressed data often decodes
+    ///   to something: only PNG has checksums. (Those of its chunks; the Adler-32 that they cover is not looked at.)
     /// - [`ErrorKind::Unsupported`] if it is another format, or uses a feature that is not read.
     /// - [`ErrorKind::Limit`] if it has too many pixels, needs too much memory, or has over 100 scans. Sizes are
     ///   checked before anything is allocated.
@@ -116,6 +136,27 @@ impl DecodeImage {
                 let orientation = header.orientation;
                 (png::decode(bytes, header, self.max_bytes)?, orientation)
             }
+            ImageFormat::WebP => {
+                let header = webp::Header::read(bytes)?;
+                self.check(header.width, header.height, header.memory(), "WebP")?;
+                let orientation = header.orientation;
+                (webp::decode(bytes, header)?, orientation)
+            }
+            ImageFormat::Gif => {
+                let header = gif::Header::read(bytes)?;
+                self.check(header.width, header.height, header.memory(), "GIF")?;
+                (gif::decode(bytes, &header, self.max_bytes)?, None)
+            }
+            ImageFormat::Bmp => {
+                let header = bmp::Header::read(bytes)?;
+                self.check(header.width, header.height, header.memory(), "BMP")?;
+                (bmp::decode(bytes, &header, self.max_bytes)?, None)
+            }
+            ImageFormat::Tiff => {
+                let header = tiff::Header::read(bytes)?;
+                self.check(header.width, header.height, header.memory(), "TIFF")?;
+                (tiff::decode(&header, self.max_bytes)?, header.orientation)
+            }
         };
         match orientation {
             Some(orientation) if self.orient => orient(image, orientation),
@@ -136,6 +177,22 @@ impl DecodeImage {
             }
             ImageFormat::Png => {
                 let header = png::Header::read(bytes)?;
+                (header.width, header.height, header.orientation)
+            }
+            ImageFormat::WebP => {
+                let header = webp::Header::read(bytes)?;
+                (header.width, header.height, header.orientation)
+            }
+            ImageFormat::Gif => {
+                let header = gif::Header::read(bytes)?;
+                (header.width, header.height, None)
+            }
+            ImageFormat::Bmp => {
+                let header = bmp::Header::read(bytes)?;
+                (header.width, header.height, None)
+            }
+            ImageFormat::Tiff => {
+                let header = tiff::Header::read(bytes)?;
                 (header.width, header.height, header.orientation)
             }
         };
@@ -183,77 +240,6 @@ impl Pipe<Bytes> for DecodeImage {
     fn weigh(&self, image: &Image) -> Option<usize> {
         Some(image.data().len())
     }
-}
-
-/// A format of pictures that [`DecodeImage`] reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ImageFormat {
-    /// JPEG.
-    Jpeg,
-    /// PNG.
-    Png,
-}
-
-impl ImageFormat {
-    /// The format of a file that begins with these bytes; `None` for what is not read.
-    ///
-    /// ```
-    /// use datapipes_image::ImageFormat;
-    /// assert_eq!(ImageFormat::of(b"\xff\xd8\xff\xe0").map(|format| format.to_string()).as_deref(), Some("jpeg"));
-    /// assert_eq!(ImageFormat::of(b"GIF89a"), None);
-    /// ```
-    pub fn of(bytes: &[u8]) -> Option<ImageFormat> {
-        sniff(bytes).ok()
-    }
-}
-
-impl std::fmt::Display for ImageFormat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            ImageFormat::Jpeg => "jpeg",
-            ImageFormat::Png => "png",
-        })
-    }
-}
-
-const JPEG: &[u8] = b"\xff\xd8\xff";
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
-
-/// Which format it is, by its first bytes.
-fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
-    if bytes.starts_with(JPEG) {
-        return Ok(ImageFormat::Jpeg);
-    }
-    if bytes.starts_with(PNG) {
-        return Ok(ImageFormat::Png);
-    }
-    if JPEG.starts_with(bytes) || PNG.starts_with(bytes) {
-        let message = format!("{} bytes are not an image", bytes.len());
-        return Err(Error::new(ErrorKind::Truncated, message));
-    }
-    let part = |range: std::ops::Range<usize>| bytes.get(range).unwrap_or_default();
-    let other = match part(0..4) {
-        b"GIF8" => "GIF",
-        b"RIFF" if part(8..12) == b"WEBP" => "WebP",
-        b"II*\0" | b"MM\0*" => "TIFF",
-        b"\0\0\0\x0c" if part(4..8) == b"JXL " => "JPEG XL",
-        b"\0\0\0\x0c" if part(4..8) == b"jP  " => "JPEG 2000",
-        b"8BPS" => "Photoshop",
-        _ if part(4..8) == b"ftyp" => "AVIF or HEIF",
-        _ if part(0..2) == b"\xff\x0a" => "JPEG XL",
-        // Two letters are little; what follows the size has to be zero as well.
-        _ if part(0..2) == b"BM" && part(6..10) == [0; 4] => "BMP",
-        _ => {
-            let start = &bytes[..bytes.len().min(8)];
-            let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
-            let text: String =
-                start.iter().map(|&b| if b.is_ascii_graphic() { b.into() } else { '.' }).collect();
-            let message = format!("not an image: it starts with {}, {text:?}", hex.join(" "));
-            return Err(Error::new(ErrorKind::Corrupt, message));
-        }
-    };
-    Err(Error::new(ErrorKind::Unsupported, format!("{other} is not read, only JPEG and PNG")))
 }
 
 /// Turns a picture as its EXIF data says.

@@ -1,6 +1,8 @@
 //! One module per promise.
 
+mod damage;
 mod decode;
+mod formats;
 mod graph;
 mod hostile;
 mod resize;
