@@ -116,11 +116,7 @@ impl DecodeImage {
     /// - [`ErrorKind::Limit`] if it has too many pixels, needs too much memory, or has over 100 scans. Sizes are
     ///   checked before anything is allocated.
     pub fn decode(&self, bytes: &[u8]) -> Result<Image> {
-        // A decoder that panics on one picture has said something of that picture, and keeps nothing between two.
-        std::panic::catch_unwind(|| self.decode_unguarded(bytes)).unwrap_or_else(|payload| {
-            let what = format!("the decoder panicked: {}", Error::panic(payload));
-            Err(Error::new(ErrorKind::Corrupt, what))
-        })
+        guarded(|| self.decode_unguarded(bytes))
     }
 
     fn decode_unguarded(&self, bytes: &[u8]) -> Result<Image> {
@@ -242,6 +238,14 @@ impl Pipe<Bytes> for DecodeImage {
     }
 }
 
+/// A decoder that panics on one picture has said something of that picture, and keeps nothing between two.
+fn guarded(decode: impl FnOnce() -> Result<Image> + std::panic::UnwindSafe) -> Result<Image> {
+    std::panic::catch_unwind(decode).unwrap_or_else(|payload| {
+        let what = format!("the decoder {}", Error::panic(payload));
+        Err(Error::new(ErrorKind::Corrupt, what))
+    })
+}
+
 /// Turns a picture as its EXIF data says.
 fn orient(image: Image, orientation: Orientation) -> Result<Image> {
     if orientation == Orientation::NoTransforms {
@@ -263,4 +267,17 @@ fn take<'a>(bytes: &'a [u8], start: usize, len: usize, format: &str) -> Result<&
             format!("a {format} of {} bytes ends before byte {}", bytes.len(), start.saturating_add(len));
         Error::new(ErrorKind::Truncated, message)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_114_a_decoders_panic_is_an_error_about_the_picture() {
+        let error = guarded(|| panic!("index out of bounds")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.kind().is_about_an_item(), "a policy may skip it");
+        assert!(error.to_string().contains("the decoder panicked: index out of bounds"), "{error}");
+    }
 }

@@ -5,6 +5,7 @@ mod decode;
 mod formats;
 mod graph;
 mod hostile;
+mod named;
 mod resize;
 
 use std::path::Path;
