@@ -62,6 +62,13 @@ impl Directory {
         self.entry(tag).map_or(0, |entry| entry.count)
     }
 
+    /// A tag that two entries have.
+    pub(super) fn twice(&self) -> Option<u16> {
+        let mut tags: Vec<u16> = self.entries.iter().map(|entry| entry.tag).collect();
+        tags.sort_unstable();
+        tags.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+    }
+
     fn entry(&self, tag: u16) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.tag == tag)
     }
@@ -122,21 +129,20 @@ impl<'a> File<'a> {
     pub(super) fn numbers(&self, directory: &Directory, tag: u16) -> Result<Vec<u64>> {
         let Some(entry) = directory.entry(tag) else { return Ok(Vec::new()) };
         self.part(entry.values, entry.size().saturating_mul(entry.count))?;
-        if entry.count > self.bytes.len() as u64 {
-            return Tiff.corrupt(&format!("entry {tag} has {} values", entry.count));
-        }
         (0..entry.count).map(|i| self.value(entry, i)).collect()
     }
 
-    /// Writes an entry's first number into a copy of the file, if it is there and of 2 bytes.
-    pub(super) fn put(&self, directory: &Directory, tag: u16, value: u16, copy: &mut [u8]) {
-        let Some(entry) = directory.entry(tag).filter(|entry| entry.kind == 3) else { return };
+    /// Writes an entry's first number into a copy of the file, if there is such an entry. Call it after
+    /// [`check`](File::check).
+    pub(super) fn put(&self, directory: &Directory, tag: u16, value: u16, copy: &mut [u8]) -> Result<()> {
+        let Some(entry) = directory.entry(tag) else { return Ok(()) };
+        if entry.kind != 3 || entry.count == 0 {
+            return Tiff.corrupt(&format!("entry {tag} has {} values of type {}", entry.count, entry.kind));
+        }
         let at = entry.values as usize;
-        copy[at..at + 2].copy_from_slice(&if self.big_endian {
-            value.to_be_bytes()
-        } else {
-            value.to_le_bytes()
-        });
+        let value = if self.big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
+        copy[at..at + 2].copy_from_slice(&value);
+        Ok(())
     }
 
     /// That what this directory and those behind it point to lies in the file.
@@ -170,6 +176,7 @@ impl<'a> File<'a> {
                 }
             }
             for tag in [tag::EXIF, tag::SMALLER] {
+                spend(directory.count(tag))?;
                 open.extend(self.numbers(&directory, tag)?);
             }
             open.extend(Some(directory.next).filter(|&next| next != 0));

@@ -3,6 +3,7 @@
 //! The walk finds what the picture is made of, and that all of it lies in the file, before anything is allocated.
 //! Palettes are applied here, since the decoder does not: it is told that their indexes are gray.
 
+use std::borrow::Cow;
 use std::io::Cursor;
 
 use datapipes::Result;
@@ -60,7 +61,7 @@ impl Header<'_> {
         if w == 0 || h == 0 {
             return Tiff.corrupt(&format!("its size is {width}x{height}"));
         }
-        let orientation = file.number(&directory, tag::ORIENTATION)?;
+        let orientation = file.number(&directory, tag::ORIENTATION).ok().flatten();
         let orientation = orientation.and_then(|n| u8::try_from(n).ok()).and_then(Orientation::from_exif);
         Ok(Header { width: w, height: h, orientation, file, directory })
     }
@@ -82,6 +83,15 @@ impl Header<'_> {
             2..=4 => return Tiff.unsupported("fax compression"),
             6 | 7 => return Tiff.unsupported("a JPEG in it"),
             other => return Tiff.unsupported(&format!("compression {other}")),
+        }
+        if let Some(tag) = self.directory.twice() {
+            return Tiff.corrupt(&format!("it has entry {tag} twice"));
+        }
+        for tag in [tag::SAMPLE_FORMAT, tag::BITS, tag::EXTRA_SAMPLES, tag::COLOR_MAP] {
+            let count = self.directory.count(tag);
+            if count > 1 << 16 {
+                return Tiff.corrupt(&format!("entry {tag} has {count} values"));
+            }
         }
         let formats = self.file.numbers(&self.directory, tag::SAMPLE_FORMAT)?;
         if let Some(format) = formats.iter().find(|&&format| format != 1) {
@@ -156,10 +166,10 @@ impl Header<'_> {
             return Tiff.corrupt(&format!("its strips or tiles are {w}x{h}"));
         }
         let (across, down) = (width.div_ceil(w), height.div_ceil(h));
+        let wanted = across.saturating_mul(down).saturating_mul(planes);
         for (tag, what) in [(offsets, "offsets"), (lengths, "lengths")] {
             let found = self.directory.count(tag);
-            if found != across * down * planes {
-                let wanted = across * down * planes;
+            if found != wanted {
                 return Tiff.corrupt(&format!("it has {found} {what} of {wanted} strips or tiles"));
             }
         }
@@ -169,8 +179,8 @@ impl Header<'_> {
             for (i, len) in self.file.numbers(&self.directory, lengths)?.into_iter().enumerate() {
                 let first = i as u64 % (across * down) / across * h;
                 let rows = if tile.0.is_some() { h } else { h.min(height - first) };
-                if len < row * rows {
-                    let wanted = row * rows;
+                let wanted = row.saturating_mul(rows);
+                if len < wanted {
                     return Tiff.corrupt(&format!("strip or tile {i} has {len} bytes, not {wanted}"));
                 }
             }
@@ -179,17 +189,17 @@ impl Header<'_> {
     }
 
     /// The file, as the decoder understands it.
-    fn plain(&self, layout: &Layout) -> std::borrow::Cow<'_, [u8]> {
-        let mut bytes = std::borrow::Cow::Borrowed(self.file.bytes);
+    fn plain(&self, layout: &Layout) -> Result<Cow<'_, [u8]>> {
+        let mut bytes = Cow::Borrowed(self.file.bytes);
         if layout.colors == Colors::Palette {
             // Black is zero.
-            self.file.put(&self.directory, tag::PHOTOMETRIC, 1, bytes.to_mut());
+            self.file.put(&self.directory, tag::PHOTOMETRIC, 1, bytes.to_mut())?;
         }
         if layout.alpha != Alpha::None {
             // Alpha by itself. With what is not told, the decoder's predictor goes wrong.
-            self.file.put(&self.directory, tag::EXTRA_SAMPLES, 2, bytes.to_mut());
+            self.file.put(&self.directory, tag::EXTRA_SAMPLES, 2, bytes.to_mut())?;
         }
-        bytes
+        Ok(bytes)
     }
 }
 
@@ -201,7 +211,7 @@ pub(super) fn decode(header: &Header<'_>, max_bytes: u64) -> Result<Image> {
         Colors::Palette => Some(palette(header)?),
         _ => None,
     };
-    let bytes = header.plain(&layout);
+    let bytes = header.plain(&layout)?;
     let mut decoder = TiffDecoder::new(Cursor::new(&bytes[..])).map_err(|error| Tiff.failed(error))?;
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(max_bytes);

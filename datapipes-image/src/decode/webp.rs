@@ -37,7 +37,7 @@ struct First {
 impl Header {
     pub(super) fn read(bytes: &[u8]) -> Result<Header> {
         let size = take(bytes, 4, 4, "WebP")?;
-        let end = 8 + u32::from_le_bytes(size.try_into().expect("4 bytes")) as usize;
+        let end = (u32::from_le_bytes(size.try_into().expect("4 bytes")) as usize).saturating_add(8);
         let kind = take(bytes, 12, 8, "WebP")?[..4].first_chunk::<4>().expect("4 of 8 bytes");
         let (width, height) = match kind {
             b"VP8X" => {
