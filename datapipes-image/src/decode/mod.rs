@@ -64,13 +64,17 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 /// | format | read | not read: [`ErrorKind::Unsupported`] | as Pillow 13 |
 /// |---|---|---|---|
 /// | JPEG | baseline, progressive; gray, YCbCr, RGB, CMYK, YCCK | arithmetic, lossless, 12 bits, odd sampling | within 3 |
-/// | PNG | 1 to 16 bits, palette, interlaced; the first picture of an animation | | equal; 16 bits: nearest |
-/// | WebP | lossy, lossless; the first frame of an animation, on black | | equal |
+/// | PNG | 1 to 16 bits, palette, interlaced, alpha; the first picture of an animation | | equal |
+/// | WebP | lossy, lossless, alpha; the first frame of an animation, on black | | equal |
 /// | GIF | the first frame; a larger screen gets the transparent colour, else the palette's first | | equal |
-/// | BMP | 1 to 32 bits, masks, RLE4 and RLE8, top-down | run lengths with gaps, a JPEG or PNG in it, OS/2 headers | equal; 16 bits: within 1 |
-/// | TIFF | gray of 1, 8, 16 bits, RGB of 8, 16 with alpha or without, palette and CMYK of 8; strips, tiles, planes; LZW, deflate, PackBits; BigTIFF; the first page | floats, signed, gray with alpha, YCbCr, JPEG, fax, other bits | equal; 16 bits: nearest |
+/// | BMP | 1 to 32 bits, masks, RLE4 and RLE8, rows from the top | run lengths with gaps, a JPEG or PNG in it, OS/2 headers | equal; 16 bits: within 1 |
+/// | TIFF | gray of 1, 8 and 16 bits, RGB of 8 and 16 with alpha or without, palette and CMYK of 8; strips, tiles, planes in strips; LZW, deflate, PackBits; BigTIFF; the first page | floats, signed, other bits, gray with alpha, YCbCr, JPEG, fax, planes in tiles | equal |
 ///
-/// The EXIF orientation is looked for in JPEG, PNG (`eXIf`), WebP (`EXIF`) and TIFF (tag 274).
+/// Pillow does not round 16 bits: it cuts them to the upper 8, so that it is 1 below at times, and of 16-bit gray
+/// it makes white of all that is over 255. Otherwise equal are the 660 files of Pillow's own tests, of an
+/// operating system and of photographs that both read; every WebP among them, lossy ones too.
+///
+/// The orientation is looked for in EXIF data of JPEG, PNG (`eXIf`), WebP (`EXIF`) and TIFF (tag 274), not in XMP.
 #[derive(Clone, Debug)]
 pub struct DecodeImage {
     max_pixels: u64,

@@ -132,10 +132,13 @@ impl Header<'_> {
         if !read || alpha == Alpha::Multiplied && (bits, colors) != (8, Colors::Rgb) {
             return Tiff.unsupported(&format!("{samples} samples of {bits} bits"));
         }
-        match number(tag::PLANAR, 1)? {
-            1 => {}
-            2 if samples == 1 || colors == Colors::Rgb && alpha == Alpha::None => {}
-            other => return Tiff.unsupported(&format!("planar configuration {other} of {samples} samples")),
+        let planes = number(tag::PLANAR, 1)? != 1 && samples != 1;
+        if planes && (colors != Colors::Rgb || alpha != Alpha::None) {
+            return Tiff.unsupported(&format!("planes of {samples} samples"));
+        }
+        if planes && self.directory.count(tag::TILE_WIDTH) > 0 {
+            // The decoder takes the tiles of the second plane for more of the first, and panics.
+            return Tiff.unsupported("planes of tiles");
         }
         match number(tag::PREDICTOR, 1)? {
             1 => {}

@@ -241,6 +241,7 @@ def tiff(rgb, rgba):
     run("tiffcp", "-B", "-c", "zip:2", HERE / "rgb16.tif", HERE / "rgb16_big_endian.tif")
     expect("rgb16_big_endian.tif", np.asarray(rgb))
     # Not read.
+    run("tiffcp", "-p", "separate", "-t", "-w", 16, "-l", 16, plain, HERE / "planes_of_tiles.unread.tif")
     rgba.convert("LA").save(HERE / "gray_alpha.unread.tif")
     gray.convert("F").save(HERE / "float.unread.tif")
     rgb.convert("YCbCr").save(HERE / "ycbcr.unread.tif")

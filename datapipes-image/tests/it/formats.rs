@@ -42,6 +42,7 @@ fn row_112_what_a_tiff_may_be_and_is_not_read_is_named() {
         ("jpeg", "JPEG"),
         ("fax", "fax"),
         ("gray_alpha", "2 samples of 8 bits"),
+        ("planes_of_tiles", "planes of tiles"),
     ] {
         let bytes = file(&format!("formats/{name}.unread.tif"));
         let error = decode(&bytes).unwrap_err();
