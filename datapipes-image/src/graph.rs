@@ -13,7 +13,7 @@ use crate::{
 
 /// Decoding, for a graph of files. Bring it into scope by the [`prelude`](crate::prelude).
 pub trait DecodeGraph: sealed::Sealed {
-    /// Decodes JPEG and PNG files to RGB, with the usual settings. For others, `graph.pipe(`[`DecodeImage`]`)`.
+    /// Decodes files of pictures to RGB, with the usual settings. For others, `graph.pipe(`[`DecodeImage`]`)`.
     ///
     /// It runs on the CPU workers, on many files at once; order is kept.
     ///

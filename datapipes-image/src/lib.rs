@@ -1,6 +1,6 @@
 //! Pictures for `datapipes`: decoding and augmentation, as plain functions and as steps of a graph.
 //!
-//! - **Decode** JPEG and PNG to 8-bit RGB: [`decode`], [`DecodeImage`]. What is cut short or damaged is an error,
+//! - **Decode** JPEG, PNG, WebP, GIF, BMP and TIFF to 8-bit RGB: [`decode`], [`DecodeImage`]. What is cut short or damaged is an error,
 //!   never a picture with a grey lower half; what would not fit in memory is refused from its header.
 //! - **Transform**: [`resize`], [`resize_shorter`], [`crop`], [`center_crop`], [`random_resized_crop`], [`hflip`],
 //!   [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they are random), for

@@ -62,7 +62,7 @@ pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
     tensor_of::<u8>(image, &Normalize::UNIT)
 }
 
-/// Decodes a JPEG or PNG to a tensor of `u8`, `[height, width, 3]`, as it lies in memory: what a decoder of a sample's fields
+/// Decodes a picture to a tensor of `u8`, `[height, width, 3]`, as it lies in memory: what a decoder of a sample's fields
 /// wants, for the extensions in [`EXTENSIONS`]. The pixels are not copied.
 ///
 /// With `datapipes-io`: `FieldDecoder::new().with(datapipes_image::EXTENSIONS, datapipes_image::decode_tensor)`.
@@ -84,7 +84,7 @@ pub fn decode_tensor(bytes: impl AsRef<[u8]>) -> Result<Tensor> {
 }
 
 /// The extensions of files that [`decode`](crate::decode()) reads, separated by spaces.
-pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png apng";
+pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png apng webp gif bmp dib tif tiff";
 
 /// One plane after another.
 fn tensor_of<T: Number + Element>(image: &Image, normalize: &Normalize) -> Result<Tensor> {

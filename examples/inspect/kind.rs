@@ -125,7 +125,7 @@ impl Kind {
             "arrow" | "arrows" | "feather" | "ipc" => Kind::Arrow,
             "tfrecord" | "tfrecords" | "tfrec" => Kind::TfRecord,
             "rec" | "recordio" => Kind::RecordIo,
-            "jpg" | "jpeg" | "png" | "gif" | "bmp" | "webp" | "tif" | "tiff" => Kind::Image,
+            ending if datapipes_image::EXTENSIONS.split(' ').any(|known| known == ending) => Kind::Image,
             _ => return None,
         })
     }

@@ -47,6 +47,34 @@ fn fields_of_shards_become_numbers_and_pictures() {
     assert!(error.contains(r#"field "view.jpg" of sample "1-1": not an image"#), "{error}");
 }
 
+/// A label that is missing, and one that is no number: the sample and its field are named.
+#[test]
+fn row_115_samples_without_a_label_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tar = tar::Builder::new(Vec::new());
+    let fields: [(&str, &[u8]); 5] =
+        [("a.jpg", b""), ("a.cls", b"1"), ("b.jpg", b""), ("c.jpg", b""), ("c.cls", b"seven")];
+    for (name, data) in fields {
+        let data = if name.ends_with("jpg") { jpeg(8, 8) } else { data.to_vec() };
+        let mut header = tar::Header::new_gnu();
+        header.set_size(data.len() as u64);
+        header.set_cksum();
+        tar.append_data(&mut header, name, &data[..]).unwrap();
+    }
+    let path = dir.path().join("s.tar");
+    std::fs::write(&path, tar.into_inner().unwrap()).unwrap();
+    let graph = shards(path.to_str().unwrap()).unwrap().load_files().untar().samples().try_map(|sample| {
+        let image = datapipes_image::decode_tensor(sample.get("jpg")?)?;
+        datapipes::Ok((image, sample.parse::<u32>("cls")?))
+    });
+    let policy = OnError::skip(2);
+    let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().filter_map(Result::ok).count(), 1);
+    let errors: Vec<String> = policy.skipped().iter().map(|skipped| skipped.error.to_string()).collect();
+    assert!(errors[0].contains(r#"sample "b""#) && errors[0].contains(r#""cls""#), "{errors:?}");
+    assert!(errors[1].contains(r#"field "cls" of sample "c""#), "{errors:?}");
+}
+
 #[test]
 fn a_folder_of_images_becomes_batches() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,12 +1,11 @@
 //! Decodes no more of a picture than is wanted, in memory that is used again.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use datapipes::Result;
 
+use super::format::sniff;
 use super::pixels::Pixels;
 use super::turn::Turn;
-use super::{DecodeImage, ImageFormat, jpeg, panicked, part_of_jpeg, sniff};
+use super::{DecodeImage, ImageFormat, guarded, jpeg, part_of_jpeg};
 use crate::Rect;
 use crate::resize::{Part, View};
 
@@ -59,8 +58,7 @@ impl DecodeImage {
         choose: impl FnOnce(u32, u32) -> Result<Wanted>,
     ) -> Result<Decoded<'m>> {
         // Whatever the last picture left there is written over.
-        let guarded = AssertUnwindSafe(|| self.decode_part_unguarded(bytes, memory, choose));
-        catch_unwind(guarded).unwrap_or_else(|payload| Err(panicked(payload)))
+        guarded(|| self.decode_part_unguarded(bytes, memory, choose))
     }
 
     fn decode_part_unguarded<'m>(

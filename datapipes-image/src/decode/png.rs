@@ -2,15 +2,19 @@
 //!
 //! The walk is what makes a file without its end chunk an error, and finds the size before anything is allocated.
 
+use std::borrow::Cow;
 use std::io::Cursor;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::Result;
 use image::codecs::png::PngDecoder;
 use image::metadata::Orientation;
-use image::{ColorType, DynamicImage, ImageDecoder, ImageError, Limits};
+use image::{ColorType, DynamicImage, ImageDecoder, Limits};
 
-use super::take;
+use super::{ImageFormat::Png, format, take};
 use crate::Image;
+
+/// Chunks that the decoder would expand and keep, though no pixel depends on them.
+const NOTES: [&[u8; 4]; 5] = [b"iCCP", b"tEXt", b"zTXt", b"iTXt", b"eXIf"];
 
 /// What the chunks say.
 pub(super) struct Header {
@@ -19,24 +23,26 @@ pub(super) struct Header {
     pub orientation: Option<Orientation>,
     /// Most bytes a pixel has once it is expanded.
     pixel: u64,
+    /// It has chunks of [`NOTES`].
+    notes: bool,
     /// What is wrong with the rest of the chunks.
     ends: Result<()>,
 }
 
 impl Header {
     pub(super) fn read(bytes: &[u8]) -> Result<Header> {
-        let (kind, body, mut at) = chunk(bytes, super::PNG.len())?;
+        let (kind, body, mut at) = chunk(bytes, format::PNG.len())?;
         let (b"IHDR", &[w3, w2, w1, w0, h3, h2, h1, h0, depth, color, ..]) = (kind, body) else {
-            return corrupt("it does not begin with its header");
+            return Png.corrupt("it does not begin with its header");
         };
         let (width, height) = (u32::from_be_bytes([w3, w2, w1, w0]), u32::from_be_bytes([h3, h2, h1, h0]));
         if width == 0 || height == 0 {
-            return corrupt(&format!("its size is {width}x{height}"));
+            return Png.corrupt(&format!("its size is {width}x{height}"));
         }
         // Gray or colour; a transparent colour adds a channel.
         let channels = if matches!(color, 0 | 4) { 2 } else { 4 };
         let pixel = if (depth, color) == (8, 2) { 3 } else { 3 + channels * if depth == 16 { 2 } else { 1 } };
-        let mut header = Header { width, height, orientation: None, pixel, ends: Ok(()) };
+        let mut header = Header { width, height, orientation: None, pixel, notes: false, ends: Ok(()) };
         loop {
             match chunk(bytes, at) {
                 Ok((b"IEND", ..)) => return Ok(header),
@@ -44,6 +50,7 @@ impl Header {
                     if kind == b"eXIf" && header.orientation.is_none() {
                         header.orientation = Orientation::from_exif_chunk(body);
                     }
+                    header.notes |= NOTES.contains(&kind);
                     at = next;
                 }
                 Err(error) => {
@@ -65,14 +72,33 @@ pub(super) fn decode(bytes: &[u8], header: Header, max_bytes: u64) -> Result<Ima
     header.ends?;
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(max_bytes);
-    let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits).map_err(failed)?;
+    let bytes = if header.notes { Cow::Owned(without_notes(bytes)?) } else { Cow::Borrowed(bytes) };
+    let decoder =
+        PngDecoder::with_limits(Cursor::new(&bytes[..]), limits).map_err(|error| Png.failed(error))?;
     if decoder.color_type() == ColorType::Rgb8 {
         let mut image = Image::black(header.width, header.height, 3);
-        decoder.read_image(image.data_mut()).map_err(failed)?;
+        decoder.read_image(image.data_mut()).map_err(|error| Png.failed(error))?;
         return Ok(image);
     }
-    let image = DynamicImage::from_decoder(decoder).map_err(failed)?;
+    let image = DynamicImage::from_decoder(decoder).map_err(|error| Png.failed(error))?;
     Image::new(header.width, header.height, 3, image.into_rgb8().into_raw())
+}
+
+/// The file without its [`NOTES`], up to its end.
+fn without_notes(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut at = format::PNG.len();
+    let mut file = Vec::with_capacity(bytes.len());
+    file.extend(format::PNG);
+    loop {
+        let (kind, _, next) = chunk(bytes, at)?;
+        if !NOTES.contains(&kind) {
+            file.extend(&bytes[at..next]);
+        }
+        if kind == b"IEND" {
+            return Ok(file);
+        }
+        at = next;
+    }
 }
 
 /// A chunk's type, its body, and where the next one starts.
@@ -84,18 +110,4 @@ fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], &[u8], usize)> {
     take(bytes, at + 8, len.saturating_add(4), "PNG")?;
     let kind = kind.try_into().expect("the other half of 8 bytes");
     Ok((kind, &bytes[at + 8..at + 8 + len], at + 12 + len))
-}
-
-fn failed(error: ImageError) -> Error {
-    let kind = match &error {
-        ImageError::Unsupported(_) => ErrorKind::Unsupported,
-        ImageError::Limits(_) => ErrorKind::Limit,
-        ImageError::IoError(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => ErrorKind::Truncated,
-        _ => ErrorKind::Corrupt,
-    };
-    Error::new(kind, "a PNG").with_source(error)
-}
-
-fn corrupt<T>(what: &str) -> Result<T> {
-    Err(Error::new(ErrorKind::Corrupt, format!("a PNG: {what}")))
 }

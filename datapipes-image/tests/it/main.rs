@@ -1,9 +1,12 @@
 //! One module per promise.
 
 mod blur;
+mod damage;
 mod decode;
+mod formats;
 mod graph;
 mod hostile;
+mod named;
 mod resize;
 mod rows;
 
