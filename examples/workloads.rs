@@ -6,7 +6,8 @@
 //!
 //! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); what an item costs.
 //! - `w1`: bytes of images from tar shards or a folder, page cache warm, batches of 256.
-//! - `w2`: read → decode → random resized crop to 224 → flip → f32 CHW normalised → batches of 64.
+//! - `w2`: read → decode → random resized crop to 224 → flip → f32 CHW normalised → batches of 64; with `--scaled`, decoded at
+//!   a lower scale where that is enough.
 //! - `w3`: single files far away, without decoding, in batches of 256: all below `--url` (`http://`, `s3://`, …; needs
 //!   `--features http` or `cloud`), or those that `--keys` names, one a line.
 //!
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use datapipes::{BoxError, DataLoader, Graph, Order};
+use datapipes_image::prelude::*;
 use datapipes_io::list_files;
 use datapipes_io::prelude::*;
 use datapipes_io::stores;
@@ -26,11 +28,11 @@ use support::args::Args;
 use support::{images, shards};
 
 const USAGE: &str = "workloads w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
-                     [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--stats] [--json]";
+                     [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--scaled] [--stats] [--json]";
 
 fn main() -> Result<(), BoxError> {
     let known = ["workers", "batch", "epochs", "n", "order", "data", "src", "url", "keys", "in-flight"];
-    let args = Args::parse(&["json", "stats"], &known, USAGE);
+    let args = Args::parse(&["json", "scaled", "stats"], &known, USAGE);
     match args.words.first().map(|w| w.to_lowercase()).as_deref() {
         Some("w5") => w5(&args),
         Some("w1") => w1(&args),
@@ -79,7 +81,8 @@ fn w2(args: &Args) -> Result<(), BoxError> {
     let (data, folder) = data(args)?;
     let images =
         if folder { images::from_folder(&data, 100_000)? } else { images::from_shards(&data, 1000, 500) };
-    let graph = images::training_batches(images, 224, batch);
+    let rows = if args.has("scaled") { images::training(224).scaled() } else { images::training(224) };
+    let graph = images.image_rows(rows).batch(batch).collate();
     let bytes = bytes_below(&data)?;
     let mut meter = Meter::new("W2", args, serde_json::json!({ "batch": batch, "src": source(folder) }));
     meter.run(graph, |(images, labels)| {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
-use datapipes::{BoxError, Graph, Result, Rng, Tensor};
-use datapipes_image::{Image, Normalize, decode, hflip, random_resized_crop, to_tensor};
+use datapipes::{BoxError, Graph, Result, Tensor};
+use datapipes_image::prelude::*;
 use datapipes_io::prelude::*;
 use datapipes_io::{Sample, list_files};
 
@@ -54,23 +54,12 @@ pub fn from_folder(path: &Path, names: usize) -> std::io::Result<Graph<(Bytes, u
 /// What ImageNet training does: decode, random resized crop to `size`, flip, normalise; then batches of tensors,
 /// `[n, 3, size, size]` of `f32` and `[n]` of `u32`.
 pub fn training_batches(images: Graph<(Bytes, u32)>, size: u32, batch: usize) -> Graph<(Tensor, Tensor)> {
-    images
-        .try_map(|(bytes, label)| decode(&bytes).map(|image| (image, label)))
-        .named("decode")
-        .weighed(|(image, _)| image.data().len())
-        .try_map_random(move |(image, label), rng| augment(&image, size, rng).map(|tensor| (tensor, label)))
-        .named("augment")
-        .weighed(|(tensor, _)| tensor.byte_len())
-        .batch(batch)
-        .collate()
+    images.image_rows(training(size)).batch(batch).collate()
 }
 
-fn augment(image: &Image, size: u32, rng: &mut Rng) -> Result<Tensor> {
-    let mut crop = random_resized_crop(image, size, rng)?;
-    if rng.chance(0.5) {
-        hflip(&mut crop);
-    }
-    to_tensor(&crop, &Normalize::IMAGENET)
+/// What becomes of a picture in training.
+pub fn training(size: u32) -> ImageRows {
+    ImageRows::random_resized_crop(size).random_hflip(0.5).normalize(Normalize::IMAGENET)
 }
 
 /// Whether there are tar shards at or below a path, or else images; an error if neither.
