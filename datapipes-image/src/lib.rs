@@ -2,9 +2,12 @@
 //!
 //! - **Decode** JPEG and PNG to 8-bit RGB: [`decode`], [`DecodeImage`]. What is cut short or damaged is an error,
 //!   never a picture with a grey lower half; what would not fit in memory is refused from its header.
-//! - **Transform**: [`resize`], [`resize_shorter`], [`crop`], [`center_crop`], [`random_resized_crop`], [`hflip`],
-//!   [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they are random), for
+//! - **Transform**: [`resize`], [`resize_shorter`], [`crop()`], [`center_crop`], [`five_crop`], [`random_crop`],
+//!   [`random_resized_crop`], [`pad`], [`hflip`], [`vflip`], [`rotate`], [`affine`], [`random_rotation`],
+//!   [`random_affine`], [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they are random), for
 //!   use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
+//! - **Targets** move with their picture: a [`Mask`], [`Boxes`] or [`Keypoints`] go through the same [`Geometry`],
+//!   which is drawn once.
 //! - **In a graph** of pictures alone, the methods of [`DecodeGraph`] and [`ImageGraph`] say the same.
 //!
 //! ```
@@ -45,18 +48,26 @@
 
 mod crop;
 mod decode;
+mod geometry;
 mod graph;
 mod image;
 mod random;
 mod resize;
+mod targets;
 mod tensor;
 
-pub use crate::crop::{Rect, center_crop, crop, hflip};
+pub use crate::crop::{Rect, center_crop, crop, five_crop, hflip, vflip};
 pub use crate::decode::{DecodeImage, ImageFormat, decode, dimensions};
+pub use crate::geometry::{Affine, Rotation, Warp, affine, rotate};
+pub use crate::geometry::{Draw, Geometry, Op, Spatial};
+pub use crate::geometry::{Fill, PadMode, Padding, pad};
+pub use crate::geometry::{RandomAffine, RandomRotation, random_affine, random_rotation};
+pub use crate::geometry::{RandomCrop, RandomFlip, random_crop};
 pub use crate::graph::{DecodeGraph, ImageGraph};
 pub use crate::image::Image;
 pub use crate::random::{RandomResizedCrop, random_resized_crop};
 pub use crate::resize::{Filter, resize, resize_shorter, resized_crop};
+pub use crate::targets::{Boxes, Class, Kept, Keypoint, Keypoints, Mask, Visibility};
 pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tensor_u8};
 
 /// What a graph of pictures needs in scope.
