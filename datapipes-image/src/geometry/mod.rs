@@ -234,9 +234,8 @@ impl Geometry {
 
     /// Then turns.
     ///
-    /// With [`expand`](Rotation::expand), boxes and points follow the picture, whose middle stays in the middle. In
-    /// torchvision they are up to a pixel off: there, what touches the border touches it afterwards, but the picture
-    /// has been rounded up to whole pixels.
+    /// With [`expand`](Rotation::expand), boxes and points stay where they are in the picture. In torchvision they are up
+    /// to a pixel off, and know another size than the picture's.
     ///
     /// # Errors
     /// As [`rotate`].

@@ -1,6 +1,8 @@
 //! One module per promise.
 
 mod decode;
+mod geometry;
+mod geometry_draws;
 mod graph;
 mod hostile;
 mod resize;
