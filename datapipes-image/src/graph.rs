@@ -61,7 +61,7 @@ pub trait ImageGraph: sealed::Sealed {
     /// Mirrors top and bottom with probability `p`; see [`vflip`].
     fn random_vflip(self, p: f64) -> Graph<Image>;
 
-    /// Puts a border around: `4`, `(x, y)`, or settings; see [`pad`].
+    /// Puts a border around: `4`, `(x, y)`, or settings; see [`pad`](pad()).
     ///
     /// # Errors
     /// A picture that is too small to be mirrored so far takes the item's place as an error.

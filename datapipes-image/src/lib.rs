@@ -2,10 +2,10 @@
 //!
 //! - **Decode** JPEG and PNG to 8-bit RGB: [`decode`], [`DecodeImage`]. What is cut short or damaged is an error,
 //!   never a picture with a grey lower half; what would not fit in memory is refused from its header.
-//! - **Transform**: [`resize`], [`resize_shorter`], [`crop()`], [`center_crop`], [`five_crop`], [`random_crop`],
-//!   [`random_resized_crop`], [`pad`], [`hflip`], [`vflip`], [`rotate`], [`affine`], [`random_rotation`],
-//!   [`random_affine`], [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they are random), for
-//!   use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
+//! - **Transform**: [`resize()`], [`resize_shorter`], [`crop()`], [`center_crop`], [`five_crop`], [`random_crop`],
+//!   [`random_resized_crop`], [`pad()`], [`hflip`], [`vflip`], [`rotate`], [`affine()`], [`random_rotation`],
+//!   [`random_affine`], [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they
+//!   are random), for use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
 //! - **Targets** move with their picture: a [`Mask`], [`Boxes`] or [`Keypoints`] go through the same [`Geometry`],
 //!   which is drawn once.
 //! - **In a graph** of pictures alone, the methods of [`DecodeGraph`] and [`ImageGraph`] say the same.
@@ -73,4 +73,5 @@ pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tens
 /// What a graph of pictures needs in scope.
 pub mod prelude {
     pub use crate::{DecodeGraph, DecodeImage, Filter, Image, ImageGraph, Normalize, RandomResizedCrop};
+    pub use crate::{Geometry, Padding, RandomAffine, RandomCrop, RandomFlip, RandomRotation};
 }

@@ -68,12 +68,16 @@ impl From<f64> for Rotation {
 
 /// Turns a picture about its middle, counter-clockwise.
 ///
-/// Which pixel is the nearest agrees with torchvision's `rotate` on tensors, but where two are as near: there it
-/// depends on the last bit of an `f32` in torchvision, and here it is the one to the right and below. So a
-/// picture turned by 90 degrees keeps all pixels that stay inside, also where its middle falls between two. Bilinear
-/// values are within 1 of torchvision's with `fill=None`. With a `fill`, torchvision weighs the pixels along the
-/// picture's border twice, which darkens them; here they blend into the colour. By multiples of 90 degrees with
-/// [`expand`](Rotation::expand), or of a square, pixels move unchanged.
+/// It agrees with torchvision 0.29's `rotate` on tensors (which is not that on Pillow's images), measured over 14 million
+/// pixels of 240 pictures:
+///
+/// - The nearest pixel is the same but where two are as near to within what an `f32` resolves: one pixel in 85,000 at
+///   random angles. At angles such as 90 degrees there may be whole rows of ties, of which torchvision takes some twice and
+///   some not; here it is the pixel to the right and below. So a picture turned by 90 degrees keeps all pixels that stay
+///   inside, also where its middle falls between two.
+/// - Bilinear values are within 1 of those with `fill=None`; one in 180 is not equal. With a `fill`, torchvision weighs
+///   the pixels along the picture's border twice, which darkens them; here they blend into the colour.
+/// - By multiples of 90 degrees with [`expand`](Rotation::expand), or of a square, pixels move unchanged.
 ///
 /// ```
 /// # use datapipes_image::{Image, Rotation, rotate};
@@ -162,7 +166,7 @@ impl Affine {
     /// What it does to a picture of this size.
     ///
     /// # Errors
-    /// As [`affine`].
+    /// As [`affine`](affine()).
     pub fn resolve(&self, width: u32, height: u32) -> Result<Warp> {
         let size = (width, height);
         Warp::new(size, size, self.matrices()?, self.filter, self.fill)

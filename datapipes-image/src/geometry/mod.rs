@@ -9,13 +9,13 @@
 //! What is not geometry but differs between parts is the part's: a mask takes the nearest pixels whatever the filter,
 //! and has its own value for outside.
 
-pub(crate) mod affine;
-pub(crate) mod pad;
+mod affine;
+mod pad;
 mod random;
 mod random_affine;
 pub(crate) mod raster;
 mod spatial;
-pub(crate) mod warp;
+mod warp;
 
 use datapipes::{Error, ErrorKind, Result, Rng};
 
@@ -165,7 +165,7 @@ impl Geometry {
     /// # Errors
     /// [`ErrorKind::Shape`] if it is for another size than this one makes.
     pub fn then(mut self, next: Geometry) -> Result<Self> {
-        next.expect("a geometry", self.to)?;
+        next.check("a geometry", self.to)?;
         self.ops.extend(next.ops);
         self.to = next.to;
         Ok(self)
@@ -247,7 +247,7 @@ impl Geometry {
     /// Then shears, scales, turns and moves.
     ///
     /// # Errors
-    /// As [`affine`].
+    /// As [`affine`](affine()).
     pub fn affine(self, affine: Affine) -> Result<Self> {
         let warp = affine.resolve(self.to.0, self.to.1)?;
         self.warp(warp)
@@ -258,7 +258,7 @@ impl Geometry {
     /// # Errors
     /// [`ErrorKind::Shape`] if it was for another size.
     pub fn warp(self, warp: Warp) -> Result<Self> {
-        warp.expect(self.to)?;
+        warp.check(self.to)?;
         let size = warp.size();
         Ok(self.push(Op::Warp(warp), size))
     }
@@ -275,7 +275,7 @@ impl Geometry {
     ///
     /// # Errors
     /// [`ErrorKind::Shape`].
-    pub fn expect(&self, what: &str, (width, height): (u32, u32)) -> Result<()> {
+    pub fn check(&self, what: &str, (width, height): (u32, u32)) -> Result<()> {
         if (width, height) == self.from {
             return Ok(());
         }

@@ -39,7 +39,7 @@ pub trait Spatial: Sized {
 
 impl Spatial for Image {
     fn place(mut self, geometry: &Geometry) -> Result<Self> {
-        geometry.expect("an image", (self.width(), self.height()))?;
+        geometry.check("an image", (self.width(), self.height()))?;
         for (op, _, _) in geometry.steps() {
             self = match op {
                 Op::Crop(part) => crop(&self, *part)?,

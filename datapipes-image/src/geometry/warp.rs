@@ -74,7 +74,7 @@ impl Warp {
     }
 
     /// An error if it was resolved for another size.
-    pub(crate) fn expect(&self, (width, height): (u32, u32)) -> Result<()> {
+    pub(crate) fn check(&self, (width, height): (u32, u32)) -> Result<()> {
         if (width, height) == self.from {
             return Ok(());
         }

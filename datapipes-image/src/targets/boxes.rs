@@ -148,7 +148,7 @@ fn clamp([left, top, right, bottom]: [f64; 4], (width, height): (u32, u32)) -> [
 
 impl Spatial for Boxes {
     fn place(mut self, geometry: &Geometry) -> Result<Self> {
-        geometry.expect("boxes", (self.width, self.height))?;
+        geometry.check("boxes", (self.width, self.height))?;
         for (op, from, to) in geometry.steps() {
             refuse_mirrors("boxes", op)?;
             for corner in &mut self.corners {

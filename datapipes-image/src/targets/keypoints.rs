@@ -34,7 +34,7 @@ pub enum Visibility {
 ///   [`Absent`](Visibility::Absent) and stays so, even if it comes back: what it shows was lost.
 /// - Their places are torchvision's, which counts in two ways. A flip takes them as indices of pixels:
 ///   `x' = width - 1 - x`. All else takes them as places between pixels, as boxes: a turn by 180 degrees gives
-///   `x' = width - x`.
+///   `x' = width - x`. So one in the right part of the last column, beyond `width - 1`, leaves by a flip.
 /// - After a horizontal flip, the left hand is still in the left hand's place: which pairs to exchange, only the
 ///   data's user knows.
 ///
@@ -129,7 +129,7 @@ impl Keypoints {
 
 impl Spatial for Keypoints {
     fn place(mut self, geometry: &Geometry) -> Result<Self> {
-        geometry.expect("key points", (self.width, self.height))?;
+        geometry.check("key points", (self.width, self.height))?;
         for (op, from, to) in geometry.steps() {
             refuse_mirrors("key points", op)?;
             for point in &mut self.points {

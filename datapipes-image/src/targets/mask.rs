@@ -133,7 +133,7 @@ impl Mask<u8> {
 
 impl<T: Class> Spatial for Mask<T> {
     fn place(mut self, geometry: &Geometry) -> Result<Self> {
-        geometry.expect("a mask", (self.width, self.height))?;
+        geometry.check("a mask", (self.width, self.height))?;
         for (op, _, (width, height)) in geometry.steps() {
             let raster = Raster::new(self.width, &self.values);
             let values = match op {
