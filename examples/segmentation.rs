@@ -1,6 +1,6 @@
 //! Pictures, masks and boxes together: the same random part, flip and turn for all three, then batches.
 //!
-//! `cargo run --release --example segmentation` makes 200 pictures of shapes (once, in a cache folder), runs an epoch over
+//! `cargo run --release --example segmentation` makes 120 pictures of shapes (once, in a cache folder), runs an epoch over
 //! them, and measures on every pixel of every batch whether its colour is still that of its class in the mask.
 //!
 //! Options: `--out DIR` (writes a sheet of pictures and masks there), `--pictures N`, `--batch N`, `--size PIXELS`,
@@ -103,8 +103,8 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), BoxError> {
     let args = Args::parse(&[], &["out", "pictures", "batch", "size", "workers", "seed", "epochs"], USAGE);
-    let (batch, size) = (args.get("batch").unwrap_or(16), args.get("size").unwrap_or(160));
-    let folder = shapes::make(args.get("pictures").unwrap_or(200).max(1))?;
+    let (batch, size) = (args.get("batch").unwrap_or(16), args.get("size").unwrap_or(128));
+    let folder = shapes::make(args.get("pictures").unwrap_or(120).max(1))?;
 
     let graph: Graph<ItemBatch> = list_files(folder, "**/*.tar")
         .shuffle(100)
