@@ -3,6 +3,7 @@
 use datapipes::{Error, ErrorKind, Result};
 
 use crate::Image;
+use crate::geometry::raster::{self, Raster};
 
 /// A part of a picture, in pixels from its upper left corner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,35 +19,42 @@ pub struct Rect {
 }
 
 impl Rect {
-    /// An error unless it has pixels and lies inside a picture of this size.
-    pub(crate) fn check_within(&self, width: u32, height: u32) -> Result<()> {
-        let fits = |start: u32, len, edge| len > 0 && start.checked_add(len).is_some_and(|end| end <= edge);
-        if fits(self.x, self.width, width) && fits(self.y, self.height, height) {
-            return Ok(());
-        }
-        let Rect { x, y, width: w, height: h } = self;
-        let message = format!("a crop of {w}x{h} at ({x}, {y}) does not lie in an image of {width}x{height}");
-        Err(Error::new(ErrorKind::Shape, message))
-    }
-
     /// An error unless it has pixels and lies inside the picture.
     pub(crate) fn check(&self, image: &Image) -> Result<()> {
         self.check_within(image.width(), image.height())
+    }
+
+    /// An error unless it has pixels and lies inside a picture of this size.
+    pub(crate) fn check_within(&self, edge_x: u32, edge_y: u32) -> Result<()> {
+        let fits = |start: u32, len, edge| len > 0 && start.checked_add(len).is_some_and(|end| end <= edge);
+        if fits(self.x, self.width, edge_x) && fits(self.y, self.height, edge_y) {
+            return Ok(());
+        }
+        let Rect { x, y, width, height } = self;
+        let message =
+            format!("a crop of {width}x{height} at ({x}, {y}) does not lie in an image of {edge_x}x{edge_y}");
+        Err(Error::new(ErrorKind::Shape, message))
+    }
+
+    /// The middle of a picture of this size, if it is not smaller.
+    pub(crate) fn middle((edge_x, edge_y): (u32, u32), width: u32, height: u32) -> Rect {
+        // torchvision rounds half a pixel to even.
+        let middle =
+            |edge: u32, part: u32| (f64::from(edge.saturating_sub(part)) / 2.0).round_ties_even() as u32;
+        Rect { x: middle(edge_x, width), y: middle(edge_y, height), width, height }
     }
 }
 
 /// Cuts a part out.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if the part is empty or not inside the picture. There is no padding.
+/// [`ErrorKind::Shape`] if the part is empty or not inside the picture. For a border first, [`pad`](crate::pad()).
 pub fn crop(image: &Image, part: Rect) -> Result<Image> {
     part.check(image)?;
-    let pixel = usize::from(image.channels());
-    let (stride, start) = (image.width() as usize * pixel, part.x as usize * pixel);
-    let mut data = Vec::with_capacity(part.width as usize * part.height as usize * pixel);
-    for row in image.data().chunks_exact(stride).skip(part.y as usize).take(part.height as usize) {
-        data.extend_from_slice(&row[start..start + part.width as usize * pixel]);
-    }
+    let data = match image.channels() {
+        1 => Raster::new(image.width(), image.data()).crop(part),
+        _ => Raster::new(image.width(), image.data().as_chunks::<3>().0).crop(part).into_flattened(),
+    };
     Image::new(part.width, part.height, image.channels(), data)
 }
 
@@ -55,24 +63,35 @@ pub fn crop(image: &Image, part: Rect) -> Result<Image> {
 /// # Errors
 /// [`ErrorKind::Shape`] if the picture is smaller. There is no padding.
 pub fn center_crop(image: &Image, width: u32, height: u32) -> Result<Image> {
-    crop(image, middle((image.width(), image.height()), width, height))
+    crop(image, Rect::middle((image.width(), image.height()), width, height))
 }
 
-/// The middle of a picture of this size, as far as there is one.
-pub(crate) fn middle(size: (u32, u32), width: u32, height: u32) -> Rect {
-    // torchvision rounds half a pixel to even.
-    let middle = |edge: u32, part: u32| (f64::from(edge.saturating_sub(part)) / 2.0).round_ties_even() as u32;
-    Rect { x: middle(size.0, width), y: middle(size.1, height), width, height }
+/// Cuts out the corners and the middle: upper left, upper right, lower left, lower right, middle.
+///
+/// # Errors
+/// [`ErrorKind::Shape`] if the picture is smaller. There is no padding.
+pub fn five_crop(image: &Image, width: u32, height: u32) -> Result<[Image; 5]> {
+    let corner = |x, y| crop(image, Rect { x, y, width, height });
+    let (right, below) = (image.width().saturating_sub(width), image.height().saturating_sub(height));
+    let middle = center_crop(image, width, height)?;
+    Ok([corner(0, 0)?, corner(right, 0)?, corner(0, below)?, corner(right, below)?, middle])
 }
 
 /// Mirrors left and right, in place.
 pub fn hflip(image: &mut Image) {
-    let (stride, channels) = (image.width() as usize * usize::from(image.channels()), image.channels());
-    for row in image.data_mut().chunks_exact_mut(stride) {
-        match channels {
-            1 => row.reverse(),
-            _ => row.as_chunks_mut::<3>().0.reverse(),
-        }
+    let (width, channels) = (image.width(), image.channels());
+    match channels {
+        1 => raster::hflip(width, image.data_mut()),
+        _ => raster::hflip(width, image.data_mut().as_chunks_mut::<3>().0),
+    }
+}
+
+/// Mirrors top and bottom, in place.
+pub fn vflip(image: &mut Image) {
+    let (width, channels) = (image.width(), image.channels());
+    match channels {
+        1 => raster::vflip(width, image.data_mut()),
+        _ => raster::vflip(width, image.data_mut().as_chunks_mut::<3>().0),
     }
 }
 
@@ -128,5 +147,23 @@ mod tests {
         let mut gray = Image::new(3, 2, 1, vec![1, 2, 3, 4, 5, 6]).unwrap();
         hflip(&mut gray);
         assert_eq!(gray.data(), [3, 2, 1, 6, 5, 4]);
+        vflip(&mut gray);
+        assert_eq!(gray.data(), [6, 5, 4, 3, 2, 1]);
+        vflip(&mut image);
+        assert_eq!((image.pixel(6, 0), image.pixel(3, 2)), (&[6, 4, 0][..], &[3, 2, 0][..]));
+        vflip(&mut image);
+        assert_eq!(image, grid(7, 5));
+    }
+
+    #[test]
+    fn five_parts_come_in_torchvisions_order() {
+        let parts = five_crop(&grid(7, 5), 4, 4).unwrap();
+        assert_eq!(
+            parts.each_ref().map(|part| part.pixel(0, 0)[..2].to_vec()),
+            [[0, 0], [3, 0], [0, 1], [3, 1], [2, 0]]
+        );
+        for (width, height) in [(8, 1), (1, 6), (0, 1)] {
+            assert_eq!(five_crop(&grid(7, 5), width, height).unwrap_err().kind(), ErrorKind::Shape);
+        }
     }
 }

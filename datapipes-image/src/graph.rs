@@ -5,10 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapipes::{Arity, Context, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
 
+use crate::geometry::check_probability;
 use crate::image::check_size;
 use crate::{
-    DecodeImage, Filter, Image, Normalize, RandomResizedCrop, center_crop, hflip, random_resized_crop,
-    resize, resize_shorter, to_tensor, to_tensor_u8,
+    DecodeImage, Filter, Image, Normalize, Padding, RandomAffine, RandomCrop, RandomResizedCrop,
+    RandomRotation, center_crop, five_crop, hflip, pad, random_affine, random_crop, random_resized_crop,
+    random_rotation, resize, resize_shorter, to_tensor, to_tensor_u8, vflip,
 };
 
 /// Decoding, for a graph of files. Bring it into scope by the [`prelude`](crate::prelude).
@@ -33,7 +35,7 @@ impl DecodeGraph for Graph<Bytes> {
 /// All run on the CPU workers, on many pictures at once, and keep order; neighbours run as one piece of work. What
 /// is random depends on seed, epoch, node and item alone. A setting that makes no sense is found when the loader is
 /// built. For pictures inside of samples, use the functions of the same names in
-/// [`map_random`](Graph::map_random).
+/// [`map_random`](Graph::map_random); for pictures with masks, boxes or points, a [`Geometry`](crate::Geometry) there.
 pub trait ImageGraph: sealed::Sealed {
     /// Scales to a width and height; see [`resize`].
     fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image>;
@@ -52,6 +54,36 @@ pub trait ImageGraph: sealed::Sealed {
 
     /// Mirrors left and right with probability `p`; see [`hflip`].
     fn random_hflip(self, p: f64) -> Graph<Image>;
+
+    /// Mirrors top and bottom; see [`vflip`].
+    fn vflip(self) -> Graph<Image>;
+
+    /// Mirrors top and bottom with probability `p`; see [`vflip`].
+    fn random_vflip(self, p: f64) -> Graph<Image>;
+
+    /// Puts a border around: `4`, `(x, y)`, or settings; see [`pad`](pad()).
+    ///
+    /// # Errors
+    /// A picture that is too small to be mirrored so far takes the item's place as an error.
+    fn pad(self, padding: impl Into<Padding>) -> Graph<Image>;
+
+    /// Takes a random part: `32`, `(width, height)`, or settings; see [`random_crop`].
+    ///
+    /// # Errors
+    /// A picture that is smaller, and is not padded, takes the item's place as an error.
+    fn random_crop(self, settings: impl Into<RandomCrop>) -> Graph<Image>;
+
+    /// Turns by a random angle: `10.0`, `(least, most)`, or settings; see [`random_rotation`].
+    fn random_rotation(self, settings: impl Into<RandomRotation>) -> Graph<Image>;
+
+    /// Turns, moves, scales and shears at random; see [`random_affine`].
+    fn random_affine(self, settings: impl Into<RandomAffine>) -> Graph<Image>;
+
+    /// Cuts out the corners and the middle; see [`five_crop`].
+    ///
+    /// # Errors
+    /// A picture that is smaller takes the item's place as an error.
+    fn five_crop(self, width: u32, height: u32) -> Graph<[Image; 5]>;
 
     /// Makes tensors of `f32`, `[channels, height, width]`; see [`to_tensor`].
     fn to_tensor(self, normalize: Normalize) -> Graph<Tensor>;
@@ -86,14 +118,47 @@ impl ImageGraph for Graph<Image> {
     }
 
     fn random_hflip(self, p: f64) -> Graph<Image> {
-        let step = Step::new("random_hflip", move |mut image, rng| {
-            if rng.chance(p) {
-                hflip(&mut image);
-            }
+        self.pipe(random_flip("random_hflip", p, hflip))
+    }
+
+    fn vflip(self) -> Graph<Image> {
+        self.pipe(Step::new("vflip", |mut image, _| {
+            vflip(&mut image);
             Ok(image)
-        });
-        let problem = (!(0.0..=1.0).contains(&p)).then(|| format!("the probability is {p}, not from 0 to 1"));
-        self.pipe(Step { problem, ..step }.settings(format!("p {p}")))
+        }))
+    }
+
+    fn random_vflip(self, p: f64) -> Graph<Image> {
+        self.pipe(random_flip("random_vflip", p, vflip))
+    }
+
+    fn pad(self, padding: impl Into<Padding>) -> Graph<Image> {
+        let padding = padding.into();
+        let step = Step::new("pad", move |image, _| pad(&image, padding));
+        self.pipe(step.settings(format!("{:?}, {:?}", padding.sides(), padding.shows())))
+    }
+
+    fn random_crop(self, settings: impl Into<RandomCrop>) -> Graph<Image> {
+        let settings = settings.into();
+        let step = Step::new("random_crop", move |image, rng| random_crop(&image, settings, rng));
+        self.pipe(step.settings(settings.settings()).check(settings.check()))
+    }
+
+    fn random_rotation(self, settings: impl Into<RandomRotation>) -> Graph<Image> {
+        let settings = settings.into();
+        let step = Step::new("random_rotation", move |image, rng| random_rotation(&image, settings, rng));
+        self.pipe(step.settings(settings.settings()).check(settings.check()))
+    }
+
+    fn random_affine(self, settings: impl Into<RandomAffine>) -> Graph<Image> {
+        let settings = settings.into();
+        let step = Step::new("random_affine", move |image, rng| random_affine(&image, settings, rng));
+        self.pipe(step.settings(settings.settings()).check(settings.check()))
+    }
+
+    fn five_crop(self, width: u32, height: u32) -> Graph<[Image; 5]> {
+        let step = Step::new("five_crop", move |image, _| five_crop(&image, width, height));
+        self.pipe(step.settings(format!("{width}x{height}")).check(check_size(width, height)))
     }
 
     fn to_tensor(self, normalize: Normalize) -> Graph<Tensor> {
@@ -104,6 +169,21 @@ impl ImageGraph for Graph<Image> {
     fn to_tensor_u8(self) -> Graph<Tensor> {
         self.pipe(Step::new("to_tensor_u8", |image, _| to_tensor_u8(&image)))
     }
+}
+
+/// A flip in place, with a probability.
+fn random_flip(
+    name: &'static str,
+    p: f64,
+    flip: fn(&mut Image),
+) -> Step<impl Fn(Image, &mut Rng) -> Result<Image> + Send + Sync + 'static> {
+    let step = Step::new(name, move |mut image, rng| {
+        if rng.chance(p) {
+            flip(&mut image);
+        }
+        Ok(image)
+    });
+    step.settings(format!("p {p}")).check(check_probability(p))
 }
 
 mod sealed {
@@ -178,6 +258,12 @@ trait Weigh: Send + 'static {
 impl Weigh for Image {
     fn bytes(&self) -> usize {
         self.data().len()
+    }
+}
+
+impl Weigh for [Image; 5] {
+    fn bytes(&self) -> usize {
+        self.iter().map(Weigh::bytes).sum()
     }
 }
 

@@ -2,9 +2,12 @@
 //!
 //! - **Decode** JPEG, PNG, WebP, GIF, BMP and TIFF to 8-bit RGB: [`decode`], [`DecodeImage`]. What is cut short or damaged is an error,
 //!   never a picture with a grey lower half; what would not fit in memory is refused from its header.
-//! - **Transform**: [`resize`], [`resize_shorter`], [`crop`], [`center_crop`], [`random_resized_crop`], [`hflip`],
-//!   [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they are random), for
-//!   use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
+//! - **Transform**: [`resize()`], [`resize_shorter`], [`crop()`], [`center_crop`], [`five_crop`], [`random_crop`],
+//!   [`random_resized_crop`], [`pad()`], [`hflip`], [`vflip`], [`rotate`], [`affine()`], [`random_rotation`],
+//!   [`random_affine`], [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they
+//!   are random), for use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
+//! - **Targets** move with their picture: a [`Mask`], [`Boxes`] or [`Keypoints`] go through the same [`Geometry`],
+//!   which is drawn once.
 //! - **In a graph** of pictures alone, the methods of [`DecodeGraph`] and [`ImageGraph`] say the same.
 //!
 //! ```
@@ -53,29 +56,36 @@
 mod blur;
 mod crop;
 mod decode;
+mod geometry;
 mod graph;
 mod image;
 mod layout;
 mod random;
 mod resize;
 mod rows;
+mod targets;
 mod tensor;
 
 pub use crate::blur::gaussian_blur;
-pub use crate::crop::{Rect, center_crop, crop, hflip};
+pub use crate::crop::{Rect, center_crop, crop, five_crop, hflip, vflip};
 pub use crate::decode::{DecodeImage, ImageFormat, decode, decode_jpeg_part, dimensions};
+pub use crate::geometry::{
+    Affine, Draw, Fill, Geometry, Op, PadMode, Padding, RandomAffine, RandomCrop, RandomFlip, RandomRotation,
+    Rotation, Spatial, Warp, affine, pad, random_affine, random_crop, random_rotation, rotate,
+};
 pub use crate::graph::{DecodeGraph, ImageGraph};
 pub use crate::image::Image;
 pub use crate::layout::Layout;
 pub use crate::random::{RandomResizedCrop, random_resized_crop};
 pub use crate::resize::{Filter, resize, resize_shorter, resized_crop};
 pub use crate::rows::{ImageRows, ImageRowsGraph};
+pub use crate::targets::{Boxes, Class, Kept, Keypoint, Keypoints, Mask, Visibility};
 pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tensor_u8};
 
 /// What a graph of pictures needs in scope.
 pub mod prelude {
     pub use crate::{
-        DecodeGraph, DecodeImage, Filter, Image, ImageGraph, ImageRows, ImageRowsGraph, Layout, Normalize,
-        RandomResizedCrop,
+        DecodeGraph, DecodeImage, Filter, Geometry, Image, ImageGraph, ImageRows, ImageRowsGraph, Layout,
+        Normalize, Padding, RandomAffine, RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation,
     };
 }

@@ -3,7 +3,7 @@
 use datapipes::{Error, ErrorKind, Result, Rng};
 
 use crate::image::check_size;
-use crate::{Filter, Image, Rect, resized_crop};
+use crate::{Draw, Filter, Geometry, Image, Rect, resized_crop};
 
 /// What [`random_resized_crop`] makes: torchvision's `RandomResizedCrop`.
 ///
@@ -103,6 +103,14 @@ impl From<u32> for RandomResizedCrop {
 impl From<(u32, u32)> for RandomResizedCrop {
     fn from((width, height): (u32, u32)) -> Self {
         RandomResizedCrop::new(width, height)
+    }
+}
+
+impl Draw for RandomResizedCrop {
+    fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Geometry> {
+        self.check()?;
+        let part = self.part(width, height, rng);
+        Geometry::new(width, height).resized_crop(part, self.width, self.height, self.filter)
     }
 }
 

@@ -6,7 +6,6 @@ use std::fmt;
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
 
-use crate::crop::middle;
 use crate::decode::{Memory, Wanted};
 use crate::image::check_size;
 use crate::layout::{Number, RowWriter};
@@ -229,7 +228,7 @@ impl ImageRows {
             }
             Geometry::Center { shorter, width: w, height: h, .. } => {
                 let target = shorter_size(width, height, shorter);
-                let window = middle(target, w, h);
+                let window = Rect::middle(target, w, h);
                 window.check_within(target.0, target.1)?;
                 Cut { part: whole(width, height), target, window }
             }

@@ -4,6 +4,8 @@
 pub mod args;
 pub mod images;
 pub mod link;
+pub mod png;
+pub mod shapes;
 pub mod shards;
 
 /// A style for progress bars.

@@ -4,6 +4,8 @@ mod blur;
 mod damage;
 mod decode;
 mod formats;
+mod geometry;
+mod geometry_draws;
 mod graph;
 mod hostile;
 mod named;

@@ -1,0 +1,249 @@
+//! Pictures turned, moved, scaled and sheared.
+
+use datapipes::{Error, ErrorKind, Result};
+
+use super::pad::Fill;
+use super::warp::{Matrix, Warp, warp_image};
+use crate::{Filter, Image};
+
+/// How a picture is turned about its middle: torchvision's `rotate`. Degrees alone convert into one.
+///
+/// By default the result has the picture's size, the nearest pixels are taken, and what is new is black.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rotation {
+    degrees: f64,
+    filter: Filter,
+    fill: Fill,
+    expand: bool,
+}
+
+impl Rotation {
+    /// By so many degrees, **counter-clockwise**.
+    pub fn new(degrees: f64) -> Self {
+        Rotation { degrees, filter: Filter::Nearest, fill: Fill::BLACK, expand: false }
+    }
+
+    /// How pixels are weighed: `Nearest` or `Bilinear`.
+    pub fn filter(self, filter: Filter) -> Self {
+        Rotation { filter, ..self }
+    }
+
+    /// The colour of what is new.
+    pub fn fill(self, fill: impl Into<Fill>) -> Self {
+        Rotation { fill: fill.into(), ..self }
+    }
+
+    /// Makes the result large enough for the whole picture.
+    pub fn expand(self) -> Self {
+        Rotation { expand: true, ..self }
+    }
+
+    /// By another angle.
+    pub(crate) fn degrees(self, degrees: f64) -> Self {
+        Rotation { degrees, ..self }
+    }
+
+    pub(crate) fn settings(&self) -> String {
+        let expand = if self.expand { ", expanded" } else { "" };
+        format!("{:?}{expand}", self.filter)
+    }
+
+    /// What it does to a picture of this size.
+    ///
+    /// # Errors
+    /// As [`rotate`].
+    pub fn resolve(&self, width: u32, height: u32) -> Result<Warp> {
+        // The other way around than torchvision's `affine`, as there.
+        let [forward, back] = Affine::new().angle(-self.degrees).matrices()?;
+        let size = if self.expand { expanded(&back, width, height) } else { (width, height) };
+        Warp::new((width, height), size, [forward, back], self.filter, self.fill)
+    }
+}
+
+impl From<f64> for Rotation {
+    fn from(degrees: f64) -> Self {
+        Rotation::new(degrees)
+    }
+}
+
+/// Turns a picture about its middle, counter-clockwise.
+///
+/// It agrees with torchvision 0.29's `rotate` on tensors (which is not that on Pillow's images), measured over 14 million
+/// pixels of 240 pictures:
+///
+/// - The nearest pixel is the same but where two are as near to within what an `f32` resolves: one pixel in 85,000 at
+///   random angles. At angles such as 90 degrees there may be whole rows of ties, of which torchvision takes some twice and
+///   some not; here it is the pixel to the right and below. So a picture turned by 90 degrees keeps all pixels that stay
+///   inside, also where its middle falls between two.
+/// - Bilinear values are within 1 of those with `fill=None`; one in 180 is not equal. With a `fill`, torchvision weighs
+///   the pixels along the picture's border twice, which darkens them; here they blend into the colour.
+/// - By multiples of 90 degrees with [`expand`](Rotation::expand), or of a square, pixels move unchanged.
+///
+/// ```
+/// # use datapipes_image::{Image, Rotation, rotate};
+/// let image = Image::new(3, 1, 1, vec![1, 2, 3])?;
+/// assert_eq!(rotate(&image, 180.0)?.data(), [3, 2, 1]);
+/// assert_eq!(rotate(&image, 90.0)?.data(), [0, 2, 0]);
+/// let upright = rotate(&image, Rotation::new(90.0).expand())?;
+/// assert_eq!((upright.height(), upright.data()), (3, &[3, 2, 1][..]));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Config`] for degrees that are not finite and filters other than `Nearest` and `Bilinear`;
+/// [`ErrorKind::Limit`] for a result of more than 178,956,970 pixels; [`ErrorKind::Shape`] if a gray picture is to be
+/// filled with a colour.
+pub fn rotate(image: &Image, rotation: impl Into<Rotation>) -> Result<Image> {
+    warp_image(image, &rotation.into().resolve(image.width(), image.height())?)
+}
+
+/// How a picture is sheared, scaled, turned about its middle and moved: torchvision's `affine`.
+///
+/// By default nothing happens, the nearest pixels are taken, and what is new is black.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Affine {
+    degrees: f64,
+    translate: (f64, f64),
+    scale: f64,
+    shear: (f64, f64),
+    filter: Filter,
+    fill: Fill,
+}
+
+impl Default for Affine {
+    fn default() -> Self {
+        Affine::new()
+    }
+}
+
+impl Affine {
+    /// Nothing.
+    pub fn new() -> Self {
+        Affine {
+            degrees: 0.0,
+            translate: (0.0, 0.0),
+            scale: 1.0,
+            shear: (0.0, 0.0),
+            filter: Filter::Nearest,
+            fill: Fill::BLACK,
+        }
+    }
+
+    /// Turns **clockwise** by so many degrees: the other way than [`rotate`], as in torchvision.
+    pub fn angle(self, degrees: f64) -> Self {
+        Affine { degrees, ..self }
+    }
+
+    /// Moves by so many pixels to the right and down.
+    pub fn translate(self, x: f64, y: f64) -> Self {
+        Affine { translate: (x, y), ..self }
+    }
+
+    /// Makes it so many times as large.
+    pub fn scale(self, scale: f64) -> Self {
+        Affine { scale, ..self }
+    }
+
+    /// Shears along x and along y by so many degrees, less than 90.
+    pub fn shear(self, x: f64, y: f64) -> Self {
+        Affine { shear: (x, y), ..self }
+    }
+
+    /// How pixels are weighed: `Nearest` or `Bilinear`.
+    pub fn filter(self, filter: Filter) -> Self {
+        Affine { filter, ..self }
+    }
+
+    /// The colour of what is new.
+    pub fn fill(self, fill: impl Into<Fill>) -> Self {
+        Affine { fill: fill.into(), ..self }
+    }
+
+    pub(crate) fn settings(&self) -> String {
+        format!("{:?}", self.filter)
+    }
+
+    /// What it does to a picture of this size.
+    ///
+    /// # Errors
+    /// As [`affine`](affine()).
+    pub fn resolve(&self, width: u32, height: u32) -> Result<Warp> {
+        let size = (width, height);
+        Warp::new(size, size, self.matrices()?, self.filter, self.fill)
+    }
+
+    /// There and back, about the middle: `T · R(angle) · S(scale) · SHy(shear y) · SHx(shear x)`, as in torchvision.
+    fn matrices(&self) -> Result<[Matrix; 2]> {
+        let Affine { degrees, translate: (tx, ty), scale, shear: (shear_x, shear_y), .. } = *self;
+        let is_fine = [degrees, tx, ty].iter().all(|value| value.is_finite())
+            && scale.is_normal()
+            && scale > 0.0
+            && shear_x.abs() < 90.0
+            && shear_y.abs() < 90.0;
+        if !is_fine {
+            let message = format!(
+                "cannot turn by {degrees} degrees, move by ({tx}, {ty}), scale by {scale} and shear by ({shear_x}, \
+                 {shear_y}) degrees: the scale has to be positive and the shear less than 90"
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let (sin, cos) = sin_cos(degrees);
+        let (sin_sheared, cos_sheared) = sin_cos(degrees - shear_y);
+        let (cos_y, tan_x) = (sin_cos(shear_y).1, sin_cos(shear_x).0 / sin_cos(shear_x).1);
+        let (a, c) = (cos_sheared / cos_y, sin_sheared / cos_y);
+        let (b, d) = (-(a * tan_x + sin), cos - c * tan_x);
+        let forward = [a * scale, b * scale, tx, c * scale, d * scale, ty];
+        // The determinant without the scale is 1.
+        let [ia, ib, ic, id] = [d / scale, -b / scale, -c / scale, a / scale];
+        let back = [ia, ib, -(ia * tx + ib * ty), ic, id, -(ic * tx + id * ty)];
+        Ok([forward, back])
+    }
+}
+
+/// Shears, scales, turns and moves a picture; see [`Affine`].
+///
+/// It agrees with torchvision's `affine` on tensors as [`rotate`] does with `rotate`.
+///
+/// ```
+/// # use datapipes_image::{Affine, Image, affine};
+/// let image = Image::new(3, 1, 1, vec![1, 2, 3])?;
+/// assert_eq!(affine(&image, Affine::new().translate(1.0, 0.0).fill(9))?.data(), [9, 1, 2]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`rotate`]; [`ErrorKind::Config`] if the scale is not positive or a shear is 90 degrees or more;
+/// [`ErrorKind::Shape`] if the matrix moves a corner of the picture farther than 2²⁸ pixels, there or back.
+pub fn affine(image: &Image, affine: Affine) -> Result<Image> {
+    warp_image(image, &affine.resolve(image.width(), image.height())?)
+}
+
+/// Exact for quarter turns.
+fn sin_cos(degrees: f64) -> (f64, f64) {
+    // The remainder is exact.
+    let degrees = degrees % 360.0;
+    match degrees.rem_euclid(360.0) {
+        0.0 => (0.0, 1.0),
+        90.0 => (1.0, 0.0),
+        180.0 => (0.0, -1.0),
+        270.0 => (-1.0, 0.0),
+        _ => degrees.to_radians().sin_cos(),
+    }
+}
+
+/// The size that holds a whole picture turned about its middle, as torchvision computes it: ten-thousandths of a pixel
+/// are cut off before the edges are rounded outward.
+fn expanded(back: &Matrix, width: u32, height: u32) -> (u32, u32) {
+    // A quarter turn would count half pixels as whole ones where one edge is odd.
+    if back[0] == 0.0 {
+        return (height, width);
+    }
+    let edge = |m: &[f64], edge: u32| {
+        let middle = f64::from(edge) / 2.0;
+        let reach = (m[0] * f64::from(width)).abs() / 2.0 + (m[1] * f64::from(height)).abs() / 2.0;
+        // Rounded first, to a millionth: so that the last bit of a sine does not decide.
+        let cut = |value: f64| ((value * 2f64.powi(20)).round() / 2f64.powi(20) * 1e4).trunc() / 1e4;
+        (cut(middle + reach).ceil() - cut(middle - reach).floor()) as u32
+    };
+    (edge(&back[..2], width), edge(&back[3..5], height))
+}

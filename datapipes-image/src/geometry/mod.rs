@@ -1,0 +1,300 @@
+//! One geometry for a picture and all that belongs to it.
+//!
+//! What is random is drawn once, for a size, and becomes a list of resolved operations: a [`Geometry`]. That is a value,
+//! which any number of parts (a picture, masks, boxes, points) go through one after the other. So they cannot get out
+//! of step, as two generators with the same seed do when one of them draws once more; no part needs to know of the
+//! others; and what was done can be looked at, compared and kept. A part that does not have the size the geometry was
+//! made for is an error.
+//!
+//! What is not geometry but differs between parts is the part's: a mask takes the nearest pixels whatever the filter,
+//! and has its own value for outside.
+
+mod affine;
+mod pad;
+mod random;
+mod random_affine;
+pub(crate) mod raster;
+mod spatial;
+mod warp;
+
+use datapipes::{Error, ErrorKind, Result, Rng};
+
+use crate::image::check_size;
+use crate::{Filter, Image, Rect};
+
+pub(crate) use random::check_probability;
+
+pub use affine::{Affine, Rotation, affine, rotate};
+pub use pad::{Fill, PadMode, Padding, pad};
+pub use random::{RandomCrop, RandomFlip, random_crop};
+pub use random_affine::{RandomAffine, RandomRotation, random_affine, random_rotation};
+pub use spatial::Spatial;
+pub use warp::Warp;
+
+/// What is done to a picture and to all that belongs to it: operations with all numbers known, for one size.
+///
+/// Fixed operations are methods; what is random is drawn by [`draw`](Geometry::draw), once for all parts.
+///
+/// ```
+/// use datapipes::{Graph, Result};
+/// use datapipes_image::{
+///     Boxes, Filter, Geometry, Image, Mask, RandomFlip, RandomResizedCrop, RandomRotation,
+/// };
+///
+/// # let image = Image::new(40, 30, 3, vec![7; 40 * 30 * 3])?;
+/// # let (mask, boxes) = (Mask::new(40, 30, vec![1_u8; 1200])?, Boxes::new(40, 30, vec![[1.0, 2.0, 30.0, 20.0]])?);
+/// let samples: Graph<(Image, Mask, Boxes)> = Graph::from_vec(vec![(image, mask.outside(255), boxes)]);
+/// let training = samples.try_map_random(|(image, mask, boxes), rng| {
+///     let geometry = Geometry::of(&image)
+///         .draw(&RandomResizedCrop::new(32, 32), rng)?
+///         .draw(&RandomFlip::horizontal(0.5), rng)?
+///         .draw(&RandomRotation::new(10.0).filter(Filter::Bilinear), rng)?;
+///     geometry.apply((image, mask, boxes))
+/// });
+/// let (image, mask, boxes) = training.collect()?.remove(0);
+/// assert_eq!((image.width(), mask.width(), boxes.width()), (32, 32, 32));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Geometry {
+    from: (u32, u32),
+    to: (u32, u32),
+    /// Each with the size after it.
+    ops: Vec<(Op, (u32, u32))>,
+}
+
+/// One operation of a [`Geometry`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Op {
+    /// Takes a part.
+    Crop(Rect),
+    /// Scales.
+    Resize {
+        /// To this width.
+        width: u32,
+        /// To this height.
+        height: u32,
+        /// By this filter; masks take the nearest.
+        filter: Filter,
+    },
+    /// Takes a part and scales it.
+    ResizedCrop {
+        /// The part.
+        part: Rect,
+        /// To this width.
+        width: u32,
+        /// To this height.
+        height: u32,
+        /// By this filter; masks take the nearest.
+        filter: Filter,
+    },
+    /// Mirrors left and right.
+    HFlip,
+    /// Mirrors top and bottom.
+    VFlip,
+    /// Puts a border around it.
+    Pad(Padding),
+    /// Turns, moves, scales, shears.
+    Warp(Warp),
+}
+
+impl Op {
+    /// Where a point goes in a picture that had this size: in pixels from the upper left corner of the first pixel, so
+    /// that the middle of that pixel is `[0.5, 0.5]`. It may lie outside.
+    pub fn point(&self, (from_width, from_height): (u32, u32), [x, y]: [f64; 2]) -> [f64; 2] {
+        let scaled = |at: f64, to: u32, from: u32| at * (f64::from(to) / f64::from(from));
+        match self {
+            Op::Crop(part) => [x - f64::from(part.x), y - f64::from(part.y)],
+            Op::Resize { width, height, .. } => {
+                [scaled(x, *width, from_width), scaled(y, *height, from_height)]
+            }
+            Op::ResizedCrop { part, width, height, .. } => {
+                let [x, y] = [x - f64::from(part.x), y - f64::from(part.y)];
+                [scaled(x, *width, part.width), scaled(y, *height, part.height)]
+            }
+            Op::HFlip => [f64::from(from_width) - x, y],
+            Op::VFlip => [x, f64::from(from_height) - y],
+            Op::Pad(padding) => {
+                let [left, top, ..] = padding.sides();
+                [x + f64::from(left), y + f64::from(top)]
+            }
+            Op::Warp(warp) => warp.point([x, y]),
+        }
+    }
+}
+
+impl Geometry {
+    /// Nothing yet, for pictures of this size.
+    pub fn new(width: u32, height: u32) -> Self {
+        Geometry { from: (width, height), to: (width, height), ops: Vec::new() }
+    }
+
+    /// Nothing yet, for pictures of this one's size.
+    pub fn of(image: &Image) -> Self {
+        Geometry::new(image.width(), image.height())
+    }
+
+    /// The width and height of pictures that it makes.
+    pub fn size(&self) -> (u32, u32) {
+        self.to
+    }
+
+    /// The operations, in order.
+    pub fn ops(&self) -> impl ExactSizeIterator<Item = &Op> {
+        self.ops.iter().map(|(op, _)| op)
+    }
+
+    /// The operations, each with the size before and after it: what a [`Spatial`] type of your own goes through.
+    pub fn steps(&self) -> impl Iterator<Item = (&Op, (u32, u32), (u32, u32))> {
+        let before = std::iter::once(self.from).chain(self.ops.iter().map(|(_, to)| *to));
+        before.zip(&self.ops).map(|(from, (op, to))| (op, from, *to))
+    }
+
+    /// Then what is drawn now, for the size there is by now.
+    ///
+    /// # Errors
+    /// As those of what draws.
+    pub fn draw(self, random: &impl Draw, rng: &mut Rng) -> Result<Self> {
+        let (width, height) = self.to;
+        self.then(random.draw(width, height, rng)?)
+    }
+
+    /// Then another geometry.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if it is for another size than this one makes.
+    pub fn then(mut self, next: Geometry) -> Result<Self> {
+        next.check("a geometry", self.to)?;
+        self.ops.extend(next.ops);
+        self.to = next.to;
+        Ok(self)
+    }
+
+    /// Then takes a part.
+    ///
+    /// # Errors
+    /// As [`crop`](crate::crop()).
+    pub fn crop(self, part: Rect) -> Result<Self> {
+        part.check_within(self.to.0, self.to.1)?;
+        Ok(self.push(Op::Crop(part), (part.width, part.height)))
+    }
+
+    /// Then takes the middle.
+    ///
+    /// # Errors
+    /// As [`center_crop`](crate::center_crop()).
+    pub fn center_crop(self, width: u32, height: u32) -> Result<Self> {
+        let part = Rect::middle(self.to, width, height);
+        self.crop(part)
+    }
+
+    /// Then scales.
+    ///
+    /// # Errors
+    /// As [`resize`](crate::resize()).
+    pub fn resize(self, width: u32, height: u32, filter: Filter) -> Result<Self> {
+        check_size(width, height)?;
+        Ok(self.push(Op::Resize { width, height, filter }, (width, height)))
+    }
+
+    /// Then takes a part and scales it.
+    ///
+    /// # Errors
+    /// As [`resized_crop`](crate::resized_crop()).
+    pub fn resized_crop(self, part: Rect, width: u32, height: u32, filter: Filter) -> Result<Self> {
+        part.check_within(self.to.0, self.to.1)?;
+        check_size(width, height)?;
+        Ok(self.push(Op::ResizedCrop { part, width, height, filter }, (width, height)))
+    }
+
+    /// Then mirrors left and right.
+    #[must_use]
+    pub fn hflip(self) -> Self {
+        let size = self.to;
+        self.push(Op::HFlip, size)
+    }
+
+    /// Then mirrors top and bottom.
+    #[must_use]
+    pub fn vflip(self) -> Self {
+        let size = self.to;
+        self.push(Op::VFlip, size)
+    }
+
+    /// Then puts a border around.
+    ///
+    /// # Errors
+    /// As [`Padding::size`].
+    pub fn pad(self, padding: impl Into<Padding>) -> Result<Self> {
+        let padding = padding.into();
+        let size = padding.size(self.to.0, self.to.1)?;
+        Ok(self.push(Op::Pad(padding), size))
+    }
+
+    /// Then turns.
+    ///
+    /// With [`expand`](Rotation::expand), boxes and points stay where they are in the picture. In torchvision they are up
+    /// to a pixel off, and know another size than the picture's.
+    ///
+    /// # Errors
+    /// As [`rotate`].
+    pub fn rotate(self, rotation: impl Into<Rotation>) -> Result<Self> {
+        let warp = rotation.into().resolve(self.to.0, self.to.1)?;
+        self.warp(warp)
+    }
+
+    /// Then shears, scales, turns and moves.
+    ///
+    /// # Errors
+    /// As [`affine`](affine()).
+    pub fn affine(self, affine: Affine) -> Result<Self> {
+        let warp = affine.resolve(self.to.0, self.to.1)?;
+        self.warp(warp)
+    }
+
+    /// Then what was resolved for the size there is by now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if it was for another size.
+    pub fn warp(self, warp: Warp) -> Result<Self> {
+        warp.check(self.to)?;
+        let size = warp.size();
+        Ok(self.push(Op::Warp(warp), size))
+    }
+
+    /// Does it: to a picture, a mask, boxes, points, or a tuple, `Vec` or `Option` of such.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] for a part of another size than the geometry was made for; else what the operations say.
+    pub fn apply<T: Spatial>(&self, part: T) -> Result<T> {
+        part.place(self)
+    }
+
+    /// An error if this geometry is for another size than `what` has.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`].
+    pub fn check(&self, what: &str, (width, height): (u32, u32)) -> Result<()> {
+        if (width, height) == self.from {
+            return Ok(());
+        }
+        let message = format!("{what} of {width}x{height} in a geometry for {}x{}", self.from.0, self.from.1);
+        Err(Error::new(ErrorKind::Shape, message))
+    }
+
+    fn push(mut self, op: Op, to: (u32, u32)) -> Self {
+        self.ops.push((op, to));
+        self.to = to;
+        self
+    }
+}
+
+/// What draws a [`Geometry`] for a size.
+pub trait Draw {
+    /// Draws one.
+    ///
+    /// # Errors
+    /// If its settings make no sense, or do not for this size.
+    fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Geometry>;
+}

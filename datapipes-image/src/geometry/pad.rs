@@ -1,0 +1,163 @@
+//! Borders around a picture.
+
+use datapipes::{Error, ErrorKind, Result};
+
+use super::raster::Raster;
+use crate::Image;
+use crate::image::MAX_PIXELS;
+
+/// A colour for where there is no picture: one value for all channels, or red, green and blue.
+///
+/// A gray picture takes one value; a colour of three different ones is an error for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fill([u8; 3]);
+
+impl Fill {
+    /// Black.
+    pub const BLACK: Fill = Fill([0; 3]);
+
+    pub(crate) fn rgb(self) -> [u8; 3] {
+        self.0
+    }
+
+    /// [`ErrorKind::Shape`] if it is a colour and the picture is gray.
+    pub(crate) fn gray(self) -> Result<u8> {
+        let [r, g, b] = self.0;
+        if r == g && g == b {
+            return Ok(r);
+        }
+        let message = format!("a gray image cannot be filled with the colour ({r}, {g}, {b})");
+        Err(Error::new(ErrorKind::Shape, message))
+    }
+}
+
+impl From<u8> for Fill {
+    fn from(value: u8) -> Self {
+        Fill([value; 3])
+    }
+}
+
+impl From<[u8; 3]> for Fill {
+    fn from(rgb: [u8; 3]) -> Self {
+        Fill(rgb)
+    }
+}
+
+/// What a border shows. Of the row `1 2 3`, two pixels to the left:
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PadMode {
+    /// A colour: `0 0 | 1 2 3`. A mask takes its own value; see [`Mask::outside`](crate::Mask::outside).
+    Constant(Fill),
+    /// The pixel at the edge: `1 1 | 1 2 3`.
+    Edge,
+    /// The mirrored picture, without its edge: `3 2 | 1 2 3`. The border has to be smaller than the picture.
+    Reflect,
+    /// The mirrored picture: `2 1 | 1 2 3`. The border may not be larger than the picture.
+    Symmetric,
+}
+
+/// How wide a border is on each side, and what it shows: torchvision's `Pad`. By default it is black.
+///
+/// A number alone is the border on all sides; two are left and right, top and bottom.
+///
+/// ```
+/// # use datapipes_image::{Image, PadMode, Padding, pad};
+/// let image = Image::new(2, 1, 1, vec![1, 2])?;
+/// assert_eq!(pad(&image, Padding::new(1, 0, 2, 0))?.data(), [0, 1, 2, 0, 0]);
+/// assert_eq!(pad(&image, Padding::new(1, 0, 2, 0).mode(PadMode::Symmetric))?.data(), [1, 1, 2, 2, 1]);
+/// assert_eq!(pad(&image, 3)?.height(), 7);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Padding {
+    sides: [u32; 4],
+    mode: PadMode,
+}
+
+impl Padding {
+    /// A black border of so many pixels.
+    pub fn new(left: u32, top: u32, right: u32, bottom: u32) -> Self {
+        Padding { sides: [left, top, right, bottom], mode: PadMode::Constant(Fill::BLACK) }
+    }
+
+    /// In another colour.
+    pub fn fill(self, fill: impl Into<Fill>) -> Self {
+        Padding { mode: PadMode::Constant(fill.into()), ..self }
+    }
+
+    /// Showing something else.
+    pub fn mode(self, mode: PadMode) -> Self {
+        Padding { mode, ..self }
+    }
+
+    /// Pixels on the left, at the top, on the right and at the bottom.
+    pub fn sides(&self) -> [u32; 4] {
+        self.sides
+    }
+
+    /// What it shows.
+    pub fn shows(&self) -> PadMode {
+        self.mode
+    }
+
+    /// The size of a picture of this size with the border.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if a picture of this size cannot be mirrored so far; [`ErrorKind::Limit`] if the result
+    /// has more than 178,956,970 pixels.
+    pub fn size(&self, width: u32, height: u32) -> Result<(u32, u32)> {
+        let [left, top, right, bottom] = self.sides;
+        let most = |edge: u32| match self.mode {
+            PadMode::Reflect => edge - 1,
+            PadMode::Symmetric => edge,
+            _ => u32::MAX,
+        };
+        if left.max(right) > most(width) || top.max(bottom) > most(height) {
+            let message = format!(
+                "a border of {left}, {top}, {right}, {bottom} is more than an image of {width}x{height} has to mirror"
+            );
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        let sum = |a, b, c| u64::from(a) + u64::from(b) + u64::from(c);
+        let (width, height) = (sum(left, width, right), sum(top, height, bottom));
+        // Each is below 2^34, so the product fits.
+        if u128::from(width) * u128::from(height) > u128::from(MAX_PIXELS) {
+            let message = format!("a padded image of {width}x{height} has more than {MAX_PIXELS} pixels");
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        Ok((width as u32, height as u32))
+    }
+}
+
+impl From<u32> for Padding {
+    fn from(side: u32) -> Self {
+        Padding::new(side, side, side, side)
+    }
+}
+
+impl From<(u32, u32)> for Padding {
+    fn from((x, y): (u32, u32)) -> Self {
+        Padding::new(x, y, x, y)
+    }
+}
+
+/// Puts a border around a picture; see [`Padding`].
+///
+/// # Errors
+/// As [`Padding::size`]; [`ErrorKind::Shape`] if a gray picture is to be filled with a colour.
+pub fn pad(image: &Image, padding: impl Into<Padding>) -> Result<Image> {
+    let padding = padding.into();
+    let (width, height) = padding.size(image.width(), image.height())?;
+    let fill = match padding.mode {
+        PadMode::Constant(fill) => fill,
+        _ => Fill::BLACK,
+    };
+    let data = match image.channels() {
+        1 => Raster::new(image.width(), image.data()).pad(&padding, fill.gray()?),
+        _ => {
+            Raster::new(image.width(), image.data().as_chunks().0).pad(&padding, fill.rgb()).into_flattened()
+        }
+    };
+    Image::new(width, height, image.channels(), data)
+}

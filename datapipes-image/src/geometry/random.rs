@@ -1,0 +1,172 @@
+//! Parts and flips at random.
+
+use datapipes::{Error, ErrorKind, Result, Rng};
+
+use super::{Draw, Geometry, PadMode, Padding, pad};
+use crate::image::check_size;
+use crate::{Image, Rect, crop};
+
+/// What [`random_crop`] takes: torchvision's `RandomCrop`.
+///
+/// A size alone, `224` or `(width, height)`, converts into one without a border.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomCrop {
+    width: u32,
+    height: u32,
+    padding: Padding,
+    pad_if_needed: bool,
+}
+
+impl RandomCrop {
+    /// Parts of this width and height.
+    pub fn new(width: u32, height: u32) -> Self {
+        RandomCrop { width, height, padding: Padding::from(0), pad_if_needed: false }
+    }
+
+    /// Puts a border around the picture first.
+    pub fn padding(self, padding: impl Into<Padding>) -> Self {
+        RandomCrop { padding: padding.into(), ..self }
+    }
+
+    /// Puts as much border on both sides as is missing where a picture is too small, so that the picture lies somewhere in
+    /// the part. The border shows what [`padding`](RandomCrop::padding) says.
+    pub fn pad_if_needed(self) -> Self {
+        RandomCrop { pad_if_needed: true, ..self }
+    }
+
+    /// The border, and the part of what has it. From the top, then from the left is drawn, where there is a choice.
+    fn resolve(&self, width: u32, height: u32, rng: &mut Rng) -> Result<(Option<Padding>, Rect)> {
+        self.check()?;
+        let mut sides = self.padding.sides();
+        if self.pad_if_needed {
+            let [left, top, right, bottom] = &mut sides;
+            for (part, edge, before, after) in
+                [(self.width, width, left, right), (self.height, height, top, bottom)]
+            {
+                let has = edge.saturating_add(*before).saturating_add(*after);
+                let missing = part.saturating_sub(has);
+                *before = before.saturating_add(missing);
+                *after = after.saturating_add(missing);
+            }
+        }
+        let [left, top, right, bottom] = sides;
+        let padding = Padding::new(left, top, right, bottom).mode(self.padding.shows());
+        let (width, height) = padding.size(width, height)?;
+        let mut part = Rect { x: 0, y: 0, width: self.width, height: self.height };
+        part.check_within(width, height)?;
+        let mut start = |edge: u32, part: u32| match edge - part {
+            0 => 0,
+            room => rng.below(u64::from(room) + 1) as u32,
+        };
+        part.y = start(height, self.height);
+        part.x = start(width, self.width);
+        Ok(((sides != [0; 4]).then_some(padding), part))
+    }
+
+    /// [`ErrorKind::Config`] if a setting makes no sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_size(self.width, self.height)
+    }
+
+    pub(crate) fn settings(&self) -> String {
+        let RandomCrop { width, height, padding, pad_if_needed } = self;
+        let mut text = format!("{width}x{height}");
+        if padding.sides() != [0; 4] {
+            text += &format!(", padding {:?}", padding.sides());
+        }
+        if *pad_if_needed {
+            text += ", padded if needed";
+        }
+        if padding.shows() != PadMode::Constant(Default::default()) {
+            text += &format!(", {:?}", padding.shows());
+        }
+        text
+    }
+}
+
+impl From<u32> for RandomCrop {
+    fn from(size: u32) -> Self {
+        RandomCrop::new(size, size)
+    }
+}
+
+impl From<(u32, u32)> for RandomCrop {
+    fn from((width, height): (u32, u32)) -> Self {
+        RandomCrop::new(width, height)
+    }
+}
+
+impl Draw for RandomCrop {
+    fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Geometry> {
+        let (padding, part) = self.resolve(width, height, rng)?;
+        let geometry = Geometry::new(width, height);
+        match padding {
+            Some(padding) => geometry.pad(padding)?.crop(part),
+            None => geometry.crop(part),
+        }
+    }
+}
+
+/// Takes a random part of a picture, with a border if asked for.
+///
+/// ```
+/// # use datapipes::Rng;
+/// # use datapipes_image::{Image, RandomCrop, random_crop};
+/// # let image = Image::new(32, 32, 3, vec![7; 32 * 32 * 3])?;
+/// # let mut rng = Rng::from_key([0; 4]);
+/// let cifar = random_crop(&image, RandomCrop::new(32, 32).padding(4), &mut rng)?;
+/// assert_eq!((cifar.width(), cifar.height()), (32, 32));
+/// assert!(random_crop(&image, 33, &mut rng).is_err());
+/// assert!(random_crop(&image, RandomCrop::new(33, 33).pad_if_needed(), &mut rng).is_ok());
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Config`] if a size is zero or huge; [`ErrorKind::Shape`] if the part is larger than the picture with its
+/// border; else as [`pad`](pad()).
+pub fn random_crop(image: &Image, settings: impl Into<RandomCrop>, rng: &mut Rng) -> Result<Image> {
+    let (padding, part) = settings.into().resolve(image.width(), image.height(), rng)?;
+    match padding {
+        Some(padding) => crop(&pad(image, padding)?, part),
+        None => crop(image, part),
+    }
+}
+
+/// A flip with some probability, for [`Geometry::draw`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomFlip {
+    p: f64,
+    is_vertical: bool,
+}
+
+impl RandomFlip {
+    /// Left and right with probability `p`.
+    pub fn horizontal(p: f64) -> Self {
+        RandomFlip { p, is_vertical: false }
+    }
+
+    /// Top and bottom with probability `p`.
+    pub fn vertical(p: f64) -> Self {
+        RandomFlip { p, is_vertical: true }
+    }
+}
+
+impl Draw for RandomFlip {
+    fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Geometry> {
+        check_probability(self.p)?;
+        let geometry = Geometry::new(width, height);
+        Ok(match (rng.chance(self.p), self.is_vertical) {
+            (false, _) => geometry,
+            (true, false) => geometry.hflip(),
+            (true, true) => geometry.vflip(),
+        })
+    }
+}
+
+/// [`ErrorKind::Config`] if it is none.
+pub(crate) fn check_probability(p: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&p) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Config, format!("the probability is {p}, not from 0 to 1")))
+}

@@ -1,0 +1,234 @@
+//! Turns and shears at random.
+
+use datapipes::{Error, ErrorKind, Result, Rng};
+
+use super::warp::{Warp, warp_image};
+use super::{Affine, Draw, Fill, Geometry, Rotation};
+use crate::{Filter, Image};
+
+/// What [`random_rotation`] does: torchvision's `RandomRotation`.
+///
+/// Degrees alone, `10.0`, are from -10 to 10; two are from one to the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomRotation {
+    degrees: (f64, f64),
+    rotation: Rotation,
+}
+
+impl RandomRotation {
+    /// By up to so many degrees to either side.
+    pub fn new(degrees: f64) -> Self {
+        RandomRotation { degrees: (-degrees, degrees), rotation: Rotation::new(0.0) }
+    }
+
+    /// By so many degrees, **counter-clockwise**.
+    pub fn between(least: f64, most: f64) -> Self {
+        RandomRotation { degrees: (least, most), rotation: Rotation::new(0.0) }
+    }
+
+    /// How pixels are weighed: `Nearest` (the default) or `Bilinear`.
+    pub fn filter(self, filter: Filter) -> Self {
+        RandomRotation { rotation: self.rotation.filter(filter), ..self }
+    }
+
+    /// The colour of what is new.
+    pub fn fill(self, fill: impl Into<Fill>) -> Self {
+        RandomRotation { rotation: self.rotation.fill(fill), ..self }
+    }
+
+    /// Makes the result large enough for the whole picture.
+    pub fn expand(self) -> Self {
+        RandomRotation { rotation: self.rotation.expand(), ..self }
+    }
+
+    fn resolve(&self, rng: &mut Rng) -> Result<Rotation> {
+        self.check()?;
+        Ok(self.rotation.degrees(rng.range(self.degrees.0, self.degrees.1)))
+    }
+
+    /// [`ErrorKind::Config`] if a setting makes no sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_range("degrees", self.degrees)?;
+        self.rotation.resolve(1, 1).map(drop)
+    }
+
+    pub(crate) fn settings(&self) -> String {
+        format!("{:?} degrees, {}", self.degrees, self.rotation.settings())
+    }
+}
+
+impl From<f64> for RandomRotation {
+    fn from(degrees: f64) -> Self {
+        RandomRotation::new(degrees)
+    }
+}
+
+impl From<(f64, f64)> for RandomRotation {
+    fn from((least, most): (f64, f64)) -> Self {
+        RandomRotation::between(least, most)
+    }
+}
+
+impl Draw for RandomRotation {
+    fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Geometry> {
+        let rotation = self.resolve(rng)?;
+        Geometry::new(width, height).rotate(rotation)
+    }
+}
+
+/// Turns a picture by a random angle; see [`rotate`](crate::rotate()).
+///
+/// # Errors
+/// As [`rotate`](crate::rotate()); [`ErrorKind::Config`] if degrees are not finite or not in order.
+pub fn random_rotation(image: &Image, settings: impl Into<RandomRotation>, rng: &mut Rng) -> Result<Image> {
+    let rotation = settings.into().resolve(rng)?;
+    warp_image(image, &rotation.resolve(image.width(), image.height())?)
+}
+
+/// What [`random_affine`] does: torchvision's `RandomAffine`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomAffine {
+    degrees: (f64, f64),
+    translate: Option<(f64, f64)>,
+    scale: Option<(f64, f64)>,
+    shear_x: Option<(f64, f64)>,
+    shear_y: Option<(f64, f64)>,
+    affine: Affine,
+}
+
+impl RandomAffine {
+    /// Turns by up to so many degrees to either side, and nothing else yet.
+    pub fn new(degrees: f64) -> Self {
+        let (translate, scale, shear_x, shear_y) = (None, None, None, None);
+        RandomAffine {
+            degrees: (-degrees, degrees),
+            translate,
+            scale,
+            shear_x,
+            shear_y,
+            affine: Affine::new(),
+        }
+    }
+
+    /// Turns by so many degrees, **clockwise**.
+    pub fn degrees(self, least: f64, most: f64) -> Self {
+        RandomAffine { degrees: (least, most), ..self }
+    }
+
+    /// Moves by up to these parts of the width and the height to either side, in whole pixels.
+    pub fn translate(self, x: f64, y: f64) -> Self {
+        RandomAffine { translate: Some((x, y)), ..self }
+    }
+
+    /// Makes it so many times as large.
+    pub fn scale(self, least: f64, most: f64) -> Self {
+        RandomAffine { scale: Some((least, most)), ..self }
+    }
+
+    /// Shears along x by so many degrees.
+    pub fn shear_x(self, least: f64, most: f64) -> Self {
+        RandomAffine { shear_x: Some((least, most)), ..self }
+    }
+
+    /// Shears along y by so many degrees.
+    pub fn shear_y(self, least: f64, most: f64) -> Self {
+        RandomAffine { shear_y: Some((least, most)), ..self }
+    }
+
+    /// How pixels are weighed: `Nearest` (the default) or `Bilinear`.
+    pub fn filter(self, filter: Filter) -> Self {
+        RandomAffine { affine: self.affine.filter(filter), ..self }
+    }
+
+    /// The colour of what is new.
+    pub fn fill(self, fill: impl Into<Fill>) -> Self {
+        RandomAffine { affine: self.affine.fill(fill), ..self }
+    }
+
+    /// Draws the angle; then, where they are asked for, the way along x and along y, the scale, the shear along x, and
+    /// along y.
+    fn resolve(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Warp> {
+        self.check()?;
+        let mut affine = self.affine.angle(rng.range(self.degrees.0, self.degrees.1));
+        if let Some((x, y)) = self.translate {
+            let mut way = |part: f64, edge: u32| {
+                let most = part * f64::from(edge);
+                // Python's `round`.
+                rng.range(-most, most).round_ties_even()
+            };
+            let x = way(x, width);
+            affine = affine.translate(x, way(y, height));
+        }
+        if let Some((least, most)) = self.scale {
+            affine = affine.scale(rng.range(least, most));
+        }
+        let mut shear = |range: Option<(f64, f64)>| range.map_or(0.0, |(least, most)| rng.range(least, most));
+        let x = shear(self.shear_x);
+        affine.shear(x, shear(self.shear_y)).resolve(width, height)
+    }
+
+    /// [`ErrorKind::Config`] if a setting makes no sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_range("degrees", self.degrees)?;
+        let (x, y) = self.translate.unwrap_or_default();
+        if !((0.0..=1.0).contains(&x) && (0.0..=1.0).contains(&y)) {
+            let message = format!("moved by up to {x} of the width and {y} of the height, not from 0 to 1");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        for (name, range) in [("scale", self.scale), ("shear x", self.shear_x), ("shear y", self.shear_y)] {
+            check_range(name, range.unwrap_or_default())?;
+        }
+        // The ends of a range are the worst there is in it.
+        let end =
+            |range: Option<(f64, f64)>, usual: f64| range.map_or([usual; 2], |(least, most)| [least, most]);
+        let (scale, x, y) = (end(self.scale, 1.0), end(self.shear_x, 0.0), end(self.shear_y, 0.0));
+        for end in 0..2 {
+            self.affine.scale(scale[end]).shear(x[end], y[end]).resolve(1, 1)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn settings(&self) -> String {
+        let mut text = format!("{:?} degrees, ", self.degrees);
+        for (name, range) in [
+            ("translate", self.translate),
+            ("scale", self.scale),
+            ("shear x", self.shear_x),
+            ("shear y", self.shear_y),
+        ] {
+            if let Some(range) = range {
+                text += &format!("{name} {range:?}, ");
+            }
+        }
+        text + &self.affine.settings()
+    }
+}
+
+impl From<f64> for RandomAffine {
+    fn from(degrees: f64) -> Self {
+        RandomAffine::new(degrees)
+    }
+}
+
+impl Draw for RandomAffine {
+    fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Geometry> {
+        let warp = self.resolve(width, height, rng)?;
+        Geometry::new(width, height).warp(warp)
+    }
+}
+
+/// Turns, moves, scales and shears a picture at random; see [`affine`](crate::affine()).
+///
+/// # Errors
+/// As [`affine`](crate::affine()); [`ErrorKind::Config`] if a range is not finite or not in order.
+pub fn random_affine(image: &Image, settings: impl Into<RandomAffine>, rng: &mut Rng) -> Result<Image> {
+    warp_image(image, &settings.into().resolve(image.width(), image.height(), rng)?)
+}
+
+fn check_range(name: &str, (least, most): (f64, f64)) -> Result<()> {
+    if least.is_finite() && most.is_finite() && least <= most {
+        return Ok(());
+    }
+    let message = format!("{name} from {least} to {most}: it has to be in order");
+    Err(Error::new(ErrorKind::Config, message))
+}

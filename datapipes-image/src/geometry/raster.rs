@@ -1,0 +1,127 @@
+//! Pixels in rows, of pictures or of masks: what moves them without knowing what they are.
+
+use super::pad::{PadMode, Padding};
+use super::warp::Warp;
+use crate::Rect;
+
+/// Pixels in rows from the top. Callers have checked that parts and paddings fit.
+#[derive(Clone, Copy)]
+pub(crate) struct Raster<'a, P> {
+    width: usize,
+    pixels: &'a [P],
+}
+
+impl<'a, P: Copy> Raster<'a, P> {
+    /// These pixels, in rows of this width.
+    pub(crate) fn new(width: u32, pixels: &'a [P]) -> Self {
+        Raster { width: width as usize, pixels }
+    }
+
+    fn height(&self) -> usize {
+        self.pixels.len() / self.width
+    }
+
+    fn row(&self, y: usize) -> &'a [P] {
+        &self.pixels[y * self.width..][..self.width]
+    }
+
+    pub(crate) fn crop(&self, part: Rect) -> Vec<P> {
+        let (x, y, width) = (part.x as usize, part.y as usize, part.width as usize);
+        let mut out = Vec::with_capacity(width * part.height as usize);
+        for y in y..y + part.height as usize {
+            out.extend_from_slice(&self.row(y)[x..x + width]);
+        }
+        out
+    }
+
+    /// The width and height it gets have been checked by [`Padding::size`].
+    pub(crate) fn pad(&self, padding: &Padding, fill: P) -> Vec<P> {
+        let [left, top, right, bottom] = padding.sides().map(|side| side as usize);
+        let (width, height) = (left + self.width + right, top + self.height() + bottom);
+        let mut out = Vec::with_capacity(width * height);
+        for y in 0..height {
+            match inside(y, top, self.height(), padding.shows()) {
+                None => out.resize(out.len() + width, fill),
+                Some(y) => {
+                    let row = self.row(y);
+                    let beside = |x| inside(x, left, self.width, padding.shows()).map_or(fill, |x| row[x]);
+                    out.extend((0..left).map(beside));
+                    out.extend_from_slice(row);
+                    out.extend((left + self.width..width).map(beside));
+                }
+            }
+        }
+        out
+    }
+
+    /// Of each pixel of the result the middle, exactly: no float decides which pixel is taken.
+    pub(crate) fn resize(&self, width: u32, height: u32) -> Vec<P> {
+        let nearest = |i: u64, from: usize, to: u64| ((2 * i + 1) * from as u64 / (2 * to)) as usize;
+        let (width, height) = (u64::from(width), u64::from(height));
+        let columns: Vec<usize> = (0..width).map(|x| nearest(x, self.width, width)).collect();
+        let mut out = Vec::with_capacity((width * height) as usize);
+        for y in 0..height {
+            let row = self.row(nearest(y, self.height(), height));
+            out.extend(columns.iter().map(|&x| row[x]));
+        }
+        out
+    }
+
+    /// The nearest pixel of where each comes from.
+    pub(crate) fn warp(&self, warp: &Warp, fill: P) -> Vec<P> {
+        let (width, height) = (self.width as u64, self.height() as u64);
+        warp.collect(|places, out| {
+            out.extend(places.map(|place| {
+                // What is left of or above the picture becomes huge.
+                let (x, y) = place.nearest();
+                let is_inside = (x as u64) < width && (y as u64) < height;
+                if is_inside { self.pixels[y as usize * self.width + x as usize] } else { fill }
+            }));
+        })
+    }
+
+    /// The pixel in a column and row, if it is inside.
+    pub(crate) fn get(&self, x: i64, y: i64) -> Option<P> {
+        let is_inside = (x as u64) < self.width as u64 && (y as u64) < self.height() as u64;
+        is_inside.then(|| self.pixels[y as usize * self.width + x as usize])
+    }
+
+    /// The four pixels from here to the right and below, if all are inside: a row above a row.
+    pub(crate) fn square(&self, x: i64, y: i64) -> Option<[P; 4]> {
+        let is_inside = (x as u64) < self.width as u64 - 1 && (y as u64) < self.height() as u64 - 1;
+        is_inside.then(|| {
+            let start = y as usize * self.width + x as usize;
+            let (above, below) = (&self.pixels[start..start + 2], &self.pixels[start + self.width..][..2]);
+            [above[0], above[1], below[0], below[1]]
+        })
+    }
+}
+
+/// Which pixel of a line of `len` lies at `at` of the line padded by `before`.
+fn inside(at: usize, before: usize, len: usize, mode: PadMode) -> Option<usize> {
+    if (before..before + len).contains(&at) {
+        return Some(at - before);
+    }
+    // How far outside, from 1.
+    let (is_before, off) = if at < before { (true, before - at) } else { (false, at + 1 - before - len) };
+    match mode {
+        PadMode::Constant(_) => None,
+        PadMode::Edge => Some(if is_before { 0 } else { len - 1 }),
+        PadMode::Reflect => Some(if is_before { off } else { len - 1 - off }),
+        PadMode::Symmetric => Some(if is_before { off - 1 } else { len - off }),
+    }
+}
+
+/// Mirrors left and right.
+pub(crate) fn hflip<P>(width: u32, pixels: &mut [P]) {
+    pixels.chunks_exact_mut(width as usize).for_each(<[P]>::reverse);
+}
+
+/// Mirrors top and bottom.
+pub(crate) fn vflip<P>(width: u32, pixels: &mut [P]) {
+    let width = width as usize;
+    let height = pixels.len() / width;
+    let (above, below) = pixels.split_at_mut(height / 2 * width);
+    let below = below.rchunks_exact_mut(width);
+    above.chunks_exact_mut(width).zip(below).for_each(|(above, below)| above.swap_with_slice(below));
+}

@@ -1,0 +1,213 @@
+//! Where pixels and points go when a picture is turned, moved, scaled or sheared.
+//!
+//! The matrix is made with `f64` and rounded to multiples of 2⁻³²; from there on, which pixels are taken and how they
+//! are weighed is whole numbers. So the last bit of a platform's sine, in which libraries differ, does not reach a
+//! pixel: it would have to lie beside a tie of that rounding, one time in a million for an angle at random, and never
+//! for those whose sine is exact (the quarter turns, which are not computed).
+
+use datapipes::{Error, ErrorKind, Result};
+
+use super::pad::Fill;
+use super::raster::Raster;
+use crate::image::MAX_PIXELS;
+use crate::{Filter, Image};
+
+/// Half a pixel is `1 << 32`, a pixel `1 << 33`: the middles of pixels lie at whole multiples of half ones.
+const PIXEL: u32 = 33;
+
+/// No corner may lie farther away, in pixels: then no place overflows.
+const FARTHEST: f64 = (1 << 28) as f64;
+
+/// An affine map of a picture, resolved for its size. [`Affine`](crate::Affine) and [`Rotation`](crate::Rotation) make
+/// one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Warp {
+    from: (u32, u32),
+    to: (u32, u32),
+    /// From the picture's middle to that of the result.
+    forward: [f64; 6],
+    /// Back, in units of 2⁻³².
+    back: [i64; 6],
+    filter: Filter,
+    fill: Fill,
+}
+
+/// A linear map and an offset: `x' = m[0] x + m[1] y + m[2]`, `y' = m[3] x + m[4] y + m[5]`.
+pub(crate) type Matrix = [f64; 6];
+
+impl Warp {
+    /// `forward` and `back` are inverse to each other, and about the pictures' middles.
+    pub(crate) fn new(
+        from: (u32, u32),
+        to: (u32, u32),
+        [forward, back]: [Matrix; 2],
+        filter: Filter,
+        fill: Fill,
+    ) -> Result<Warp> {
+        if !matches!(filter, Filter::Nearest | Filter::Bilinear) {
+            let message = format!("{filter:?} cannot turn or shear an image: Nearest and Bilinear can");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        if u64::from(to.0) * u64::from(to.1) > MAX_PIXELS {
+            let message = format!("a turned image of {}x{} has more than {MAX_PIXELS} pixels", to.0, to.1);
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        let farthest = |m: &Matrix, size: (u32, u32)| {
+            let reach =
+                |m: &[f64]| (m[0] * f64::from(size.0)).abs() + (m[1] * f64::from(size.1)).abs() + m[2].abs();
+            reach(&m[..3]).max(reach(&m[3..]))
+        };
+        let farthest = farthest(&forward, from).max(farthest(&back, to));
+        // What is not a number is refused, too.
+        if !(farthest < FARTHEST && to.0 > 0 && to.1 > 0) {
+            let message =
+                format!("the matrix {forward:?} moves an image of {}x{} out of reach", from.0, from.1);
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        let back = back.map(|value| (value * 2f64.powi(32)).round() as i64);
+        Ok(Warp { from, to, forward, back, filter, fill })
+    }
+
+    /// The width and height of the result.
+    pub fn size(&self) -> (u32, u32) {
+        self.to
+    }
+
+    /// An error if it was resolved for another size.
+    pub(crate) fn check(&self, (width, height): (u32, u32)) -> Result<()> {
+        if (width, height) == self.from {
+            return Ok(());
+        }
+        let message = format!("an image of {width}x{height} in a map for {}x{}", self.from.0, self.from.1);
+        Err(Error::new(ErrorKind::Shape, message))
+    }
+
+    /// Where a point goes, in pixels from the upper left corner of the first pixel.
+    pub fn point(&self, [x, y]: [f64; 2]) -> [f64; 2] {
+        let (x, y) = (x - f64::from(self.from.0) / 2.0, y - f64::from(self.from.1) / 2.0);
+        let to = |m: &[f64], edge: u32| m[0] * x + m[1] * y + m[2] + f64::from(edge) / 2.0;
+        [to(&self.forward[..3], self.to.0), to(&self.forward[3..], self.to.1)]
+    }
+
+    /// Fills a list of the result's pixels, row by row, from where each comes from.
+    pub(crate) fn collect<P>(&self, row: impl Fn(Row, &mut Vec<P>)) -> Vec<P> {
+        let (width, height) = (i64::from(self.to.0), i64::from(self.to.1));
+        let mut out = Vec::with_capacity((width * height) as usize);
+        // The middle of the first pixel, in half pixels from the middle of the picture.
+        let x = 1 - width;
+        // `FARTHEST` bounds the sum; what is summed may wrap on its way there, which cancels out.
+        let start = |m: &[i64], y: i64, edge: u32| {
+            let here = m[0].wrapping_mul(x).wrapping_add(m[1].wrapping_mul(y)).wrapping_add(2 * m[2]);
+            here.wrapping_add((i64::from(edge) - 1) << (PIXEL - 1))
+        };
+        for y in 0..height {
+            let y = 2 * y + 1 - height;
+            let place = Place {
+                x: start(&self.back[..3], y, self.from.0),
+                y: start(&self.back[3..], y, self.from.1),
+            };
+            row(Row { place, step: [2 * self.back[0], 2 * self.back[3]], left: self.to.0 }, &mut out);
+        }
+        out
+    }
+}
+
+/// The places of one row of the result.
+pub(crate) struct Row {
+    place: Place,
+    step: [i64; 2],
+    left: u32,
+}
+
+impl Iterator for Row {
+    type Item = Place;
+
+    #[inline]
+    fn next(&mut self) -> Option<Place> {
+        let left = self.left.checked_sub(1)?;
+        let place = self.place;
+        self.left = left;
+        self.place = Place { x: place.x.wrapping_add(self.step[0]), y: place.y.wrapping_add(self.step[1]) };
+        Some(place)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+/// A place in the source, from the middle of its first pixel.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    x: i64,
+    y: i64,
+}
+
+impl Place {
+    /// Its pixel. Of two that are as near, the one on the right or below: a picture turned by a quarter whose middle
+    /// falls between two pixels keeps them all.
+    #[inline]
+    pub(crate) fn nearest(self) -> (i64, i64) {
+        let nearest = |at: i64| (at + (1 << (PIXEL - 1))) >> PIXEL;
+        (nearest(self.x), nearest(self.y))
+    }
+
+    /// The pixel above and left of it, and how far it is from there, in parts of 2048.
+    #[inline]
+    fn square(self) -> ([i64; 2], [u32; 2]) {
+        let fine = |at: i64| (at + (1 << (PIXEL - 12))) >> (PIXEL - 11);
+        let (x, y) = (fine(self.x), fine(self.y));
+        ([x >> 11, y >> 11], [x as u32 & 2047, y as u32 & 2047])
+    }
+}
+
+/// Makes the warped picture.
+pub(crate) fn warp_image(image: &Image, warp: &Warp) -> Result<Image> {
+    let (width, height) = warp.size();
+    let data = match image.channels() {
+        1 => warped(Raster::new(image.width(), image.data()), warp, warp.fill.gray()?),
+        _ => {
+            let pixels = image.data().as_chunks::<3>().0;
+            warped(Raster::new(image.width(), pixels), warp, warp.fill.rgb()).into_flattened()
+        }
+    };
+    Image::new(width, height, image.channels(), data)
+}
+
+fn warped<P: Blend>(source: Raster<'_, P>, warp: &Warp, fill: P) -> Vec<P> {
+    if warp.filter == Filter::Nearest {
+        return source.warp(warp, fill);
+    }
+    warp.collect(|places, out| {
+        out.extend(places.map(|place| {
+            let ([x, y], [right, below]) = place.square();
+            let (left, above) = (2048 - right, 2048 - below);
+            let pixels = source.square(x, y).unwrap_or_else(|| {
+                let around = [(x, y), (x + 1, y), (x, y + 1), (x + 1, y + 1)];
+                around.map(|(x, y)| source.get(x, y).unwrap_or(fill))
+            });
+            P::blend(pixels, [left * above, right * above, left * below, right * below])
+        }));
+    })
+}
+
+/// A pixel that can be between others.
+trait Blend: Copy {
+    /// The sum of four, whose weights have the sum 2²².
+    fn blend(pixels: [Self; 4], weights: [u32; 4]) -> Self;
+}
+
+impl Blend for u8 {
+    #[inline]
+    fn blend(pixels: [u8; 4], weights: [u32; 4]) -> u8 {
+        let sum: u32 = pixels.into_iter().zip(weights).map(|(pixel, weight)| u32::from(pixel) * weight).sum();
+        ((sum + (1 << 21)) >> 22) as u8
+    }
+}
+
+impl Blend for [u8; 3] {
+    #[inline]
+    fn blend(pixels: [[u8; 3]; 4], weights: [u32; 4]) -> [u8; 3] {
+        [0, 1, 2].map(|channel| u8::blend(pixels.map(|pixel| pixel[channel]), weights))
+    }
+}

@@ -1,0 +1,149 @@
+//! Points on things, such as joints.
+
+use datapipes::{Error, ErrorKind, Result, Tensor};
+
+use super::boxes::refuse_mirrors;
+use crate::geometry::{Geometry, Op, Spatial};
+
+/// A point on a thing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Keypoint {
+    /// Pixels from the left.
+    pub x: f32,
+    /// Pixels from the top.
+    pub y: f32,
+    /// Whether it is there.
+    pub visibility: Visibility,
+}
+
+/// Whether a [`Keypoint`] is in the picture; with COCO's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Visibility {
+    /// Not known, or not in the picture. Its place means nothing.
+    Absent = 0,
+    /// In the picture, behind something.
+    Hidden = 1,
+    /// To be seen.
+    Visible = 2,
+}
+
+/// Points on the things in a picture, in an order that has a meaning.
+///
+/// - A geometry **never drops one**, so that the n-th stays the n-th. One that leaves the picture (`x` not in
+///   `0..width`, or `y` not in `0..height`, as torchvision's `SanitizeKeyPoints` says) becomes
+///   [`Absent`](Visibility::Absent) and stays so, even if it comes back: what it shows was lost.
+/// - Their places are torchvision's, which counts in two ways. A flip takes them as indices of pixels:
+///   `x' = width - 1 - x`. All else takes them as places between pixels, as boxes: a turn by 180 degrees gives
+///   `x' = width - x`. So one in the right part of the last column, beyond `width - 1`, leaves by a flip.
+/// - After a horizontal flip, the left hand is still in the left hand's place: which pairs to exchange, only the
+///   data's user knows.
+///
+/// ```
+/// # use datapipes_image::{Geometry, Keypoints, Rect, Visibility};
+/// let points = Keypoints::from_coco(10, 8, &[2.0, 3.0, 2.0, 0.0, 0.0, 0.0])?;
+/// let points = Geometry::new(10, 8).hflip().apply(points)?;
+/// assert_eq!((points.points()[0].x, points.points()[1].visibility), (7.0, Visibility::Absent));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Keypoints {
+    width: u32,
+    height: u32,
+    points: Vec<Keypoint>,
+}
+
+impl Keypoints {
+    /// Points in a picture of this size. What is outside becomes [`Absent`](Visibility::Absent).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`], naming the point, if a number is not finite.
+    pub fn new(width: u32, height: u32, points: Vec<Keypoint>) -> Result<Self> {
+        if let Some(index) = points.iter().position(|point| !(point.x.is_finite() && point.y.is_finite())) {
+            let message = format!("key point {index} is at ({}, {})", points[index].x, points[index].y);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        let mut points = Keypoints { width, height, points };
+        points.mark();
+        Ok(points)
+    }
+
+    /// COCO's: of each point x, y, and 0, 1 or 2 for how visible it is.
+    ///
+    /// # Errors
+    /// As [`new`](Keypoints::new), also if the numbers are not three for each, or the third is another.
+    pub fn from_coco(width: u32, height: u32, numbers: &[f64]) -> Result<Self> {
+        let (triples, rest) = numbers.as_chunks::<3>();
+        if !rest.is_empty() {
+            let message = format!("{} numbers for key points, which have 3 each", numbers.len());
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        let point = |(index, &[x, y, visibility]): (usize, &[f64; 3])| {
+            let visibility = match visibility {
+                0.0 => Visibility::Absent,
+                1.0 => Visibility::Hidden,
+                2.0 => Visibility::Visible,
+                _ => {
+                    let message = format!("key point {index} has the visibility {visibility}, not 0, 1 or 2");
+                    return Err(Error::new(ErrorKind::Corrupt, message));
+                }
+            };
+            Ok(Keypoint { x: x as f32, y: y as f32, visibility })
+        };
+        Keypoints::new(width, height, triples.iter().enumerate().map(point).collect::<Result<_>>()?)
+    }
+
+    /// Pixels in a row of the picture.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// Rows of the picture.
+    pub fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// The points.
+    pub fn points(&self) -> &[Keypoint] {
+        &self.points
+    }
+
+    /// A tensor of `f32`, `[points, 3]`: x, y, and 0, 1 or 2 for how visible it is, as COCO's.
+    ///
+    /// # Errors
+    /// None that the types do not rule out.
+    pub fn to_tensor(&self) -> Result<Tensor> {
+        let numbers = |point: &Keypoint| [point.x, point.y, point.visibility as u8 as f32];
+        Tensor::from_vec(self.points.iter().flat_map(numbers).collect(), [self.points.len(), 3])
+    }
+
+    /// What is outside is absent.
+    fn mark(&mut self) {
+        let (width, height) = (self.width as f32, self.height as f32);
+        for point in &mut self.points {
+            if !((0.0..width).contains(&point.x) && (0.0..height).contains(&point.y)) {
+                point.visibility = Visibility::Absent;
+            }
+        }
+    }
+}
+
+impl Spatial for Keypoints {
+    fn place(mut self, geometry: &Geometry) -> Result<Self> {
+        geometry.check("key points", (self.width, self.height))?;
+        for (op, from, to) in geometry.steps() {
+            refuse_mirrors("key points", op)?;
+            for point in &mut self.points {
+                let [x, y] = op.point(from, [f64::from(point.x), f64::from(point.y)]);
+                let [x, y] = match op {
+                    Op::HFlip => [x - 1.0, y],
+                    Op::VFlip => [x, y - 1.0],
+                    _ => [x, y],
+                };
+                (point.x, point.y) = (x as f32, y as f32);
+            }
+            (self.width, self.height) = to;
+            self.mark();
+        }
+        Ok(self)
+    }
+}

@@ -1,0 +1,160 @@
+//! A class for each pixel.
+
+use datapipes::{Element, Error, ErrorKind, Result, Tensor};
+
+use crate::Image;
+use crate::geometry::raster::{Raster, hflip, vflip};
+use crate::geometry::{Geometry, Op, Spatial};
+
+/// The class of each pixel of a picture, as `u8`, `u16` or `u32`; rows from the top.
+///
+/// - Its width and height are at least 1, and it has `width * height` values.
+/// - Values are never mixed: whatever filter a geometry has for the picture, the mask takes the nearest, the one under
+///   the middle of the new pixel (what torchvision calls `NEAREST_EXACT`. Its plain `NEAREST` shifts a mask against its
+///   picture by up to half a pixel of the larger one).
+/// - Where there is no picture, it has the value [`outside`](Mask::outside).
+///
+/// From COCO's runs: `Mask::<u8>::from_tensor(rle.mask()?)`.
+///
+/// ```
+/// # use datapipes_image::{Geometry, Mask, Padding};
+/// let mask = Mask::new(2, 1, vec![7_u8, 8])?.outside(255);
+/// let geometry = Geometry::new(2, 1).hflip().pad(Padding::new(1, 0, 0, 0))?;
+/// assert_eq!(geometry.apply(mask)?.values(), [255, 8, 7]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mask<T = u8> {
+    width: u32,
+    height: u32,
+    values: Vec<T>,
+    outside: T,
+}
+
+/// What a [`Mask`] may consist of: `u8`, `u16` and `u32`.
+pub trait Class: Element + Copy + sealed::Sealed {}
+
+impl Class for u8 {}
+impl Class for u16 {}
+impl Class for u32 {}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for u8 {}
+    impl Sealed for u16 {}
+    impl Sealed for u32 {}
+}
+
+impl<T: Class> Mask<T> {
+    /// A mask of these values, which are not copied. Outside of it is 0.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if an edge is zero or the length does not fit.
+    pub fn new(width: u32, height: u32, values: Vec<T>) -> Result<Self> {
+        let wanted = u128::from(width) * u128::from(height);
+        if wanted == 0 || wanted != values.len() as u128 {
+            let message = format!("{} values for a mask of {width}x{height}", values.len());
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        Ok(Mask { width, height, values, outside: T::default() })
+    }
+
+    /// The values of a tensor, `[height, width]`; copied only if it shares its memory.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] for another shape or type.
+    pub fn from_tensor(tensor: Tensor) -> Result<Self> {
+        let edges = match *tensor.shape() {
+            [height, width] => u32::try_from(width).ok().zip(u32::try_from(height).ok()),
+            _ => None,
+        };
+        let Some((width, height)) = edges else {
+            let message = format!("a mask is [height, width], not {:?}", tensor.shape());
+            return Err(Error::new(ErrorKind::Shape, message));
+        };
+        Mask::new(width, height, tensor.into_vec()?)
+    }
+
+    /// The value of what comes from outside of the picture, such as 255 for "ignore". By default 0.
+    #[must_use]
+    pub fn outside(self, value: T) -> Self {
+        Mask { outside: value, ..self }
+    }
+
+    /// Values in a row.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// Rows.
+    pub fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// The values.
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+
+    /// A tensor, `[height, width]`, without a copy.
+    ///
+    /// # Errors
+    /// None that the types do not rule out.
+    pub fn into_tensor(self) -> Result<Tensor> {
+        Tensor::from_vec(self.values, [self.height as usize, self.width as usize])
+    }
+
+    fn with(&self, width: u32, height: u32, values: Vec<T>) -> Self {
+        Mask { width, height, values, outside: self.outside }
+    }
+}
+
+impl Mask<u8> {
+    /// The values of a gray picture: what [`decode`](crate::decode()) makes of a gray 8-bit PNG, for which it has one
+    /// channel or three equal ones. (A palette's colours are not its indices.)
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if a pixel has a colour.
+    pub fn from_image(image: Image) -> Result<Self> {
+        let (width, height) = (image.width(), image.height());
+        if image.channels() == 1 {
+            return Mask::new(width, height, image.into_data());
+        }
+        let pixels = image.data().as_chunks::<3>().0;
+        if let Some(at) = pixels.iter().position(|[r, g, b]| r != g || g != b) {
+            let (x, y) = (at % width as usize, at / width as usize);
+            let message = format!("a mask is gray, and the pixel at ({x}, {y}) is {:?}", pixels[at]);
+            return Err(Error::new(ErrorKind::Shape, message));
+        }
+        Mask::new(width, height, pixels.iter().map(|pixel| pixel[0]).collect())
+    }
+}
+
+impl<T: Class> Spatial for Mask<T> {
+    fn place(mut self, geometry: &Geometry) -> Result<Self> {
+        geometry.check("a mask", (self.width, self.height))?;
+        for (op, _, (width, height)) in geometry.steps() {
+            let raster = Raster::new(self.width, &self.values);
+            let values = match op {
+                Op::HFlip => {
+                    hflip(self.width, &mut self.values);
+                    continue;
+                }
+                Op::VFlip => {
+                    vflip(self.width, &mut self.values);
+                    continue;
+                }
+                Op::Crop(part) => raster.crop(*part),
+                Op::Resize { .. } => raster.resize(width, height),
+                Op::ResizedCrop { part, .. } => {
+                    Raster::new(part.width, &raster.crop(*part)).resize(width, height)
+                }
+                Op::Pad(padding) => raster.pad(padding, self.outside),
+                Op::Warp(warp) => raster.warp(warp, self.outside),
+            };
+            self = self.with(width, height, values);
+        }
+        Ok(self)
+    }
+}
