@@ -125,18 +125,20 @@ impl Huffman {
             bits.skip(entry.len());
             return Ok(entry.zeros() as u8);
         }
-        self.long(bits)
+        // The reader stays in registers: only its bits go along.
+        let (len, symbol) = self.long(bits.peek(16) as u32)?;
+        bits.skip(len);
+        Ok(symbol)
     }
 
-    /// Takes a code that is longer than the table looks.
+    /// The length and the symbol of a code that is longer than the table looks.
     #[cold]
-    fn long(&self, bits: &mut Bits<'_>) -> Result<u8, NoCode> {
-        let next = bits.peek(16) as u32;
+    #[inline(never)]
+    fn long(&self, next: u32) -> Result<(u32, u8), NoCode> {
         for len in LOOK + 1..=16 {
             if next < self.limit[len as usize] {
-                bits.skip(len);
                 let place = (next >> (16 - len)) as i32 + self.offset[len as usize];
-                return self.symbols.get(place as usize).copied().ok_or(NoCode);
+                return self.symbols.get(place as usize).map(|&symbol| (len, symbol)).ok_or(NoCode);
             }
         }
         Err(NoCode)
