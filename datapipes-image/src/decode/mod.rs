@@ -90,6 +90,15 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 ///   orientation out of range counts as upright. Colour profiles and gamma are not applied.
 ///
 /// Of an animated PNG, the first picture is decoded.
+///
+/// **JPEGs** come out with libjpeg-turbo's pixels, to the bit, as with Pillow: its accurate integer transform, its
+/// weighted ("fancy") upsampling of chroma, its colours. All of baseline, extended and progressive Huffman coding with 8
+/// bits is read: 1, 3 or 4 components, scans in any order, restart markers, all sampling factors of which each divides
+/// the largest. It is stricter: where libjpeg fills in gray with a warning, or says nothing of a block of too many
+/// coefficients, there is an error; so there is for a progressive picture some of whose coefficients are not told to
+/// the last bit, which libjpeg smooths. Arithmetic and lossless coding, 12 bits and a height that is told late are
+/// [`ErrorKind::Unsupported`]. Between pictures each thread keeps up to some 16 MiB of buffers, so that the pixels are
+/// all that is allocated.
 #[derive(Clone, Debug)]
 pub struct DecodeImage {
     max_pixels: u64,

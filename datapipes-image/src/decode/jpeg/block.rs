@@ -16,7 +16,7 @@ impl Block {
     /// Puts a coefficient at its place in the order of the file.
     #[inline(always)]
     pub(super) fn put(&mut self, n: usize, value: i32) {
-        self.0[usize::from(ORDER[n]) & 63] = value as i16;
+        self.0[usize::from(ORDER[n & 127]) & 63] = value as i16;
     }
 }
 

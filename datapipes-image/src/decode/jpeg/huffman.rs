@@ -6,7 +6,7 @@ use super::bits::{Bits, extend};
 use super::header::corrupt;
 
 /// How many bits the table of codes and numbers looks at.
-const LOOK: u32 = 10;
+const LOOK: u32 = 11;
 /// How many bits the table for skipping looks at.
 const FAR: u32 = 12;
 

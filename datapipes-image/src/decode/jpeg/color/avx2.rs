@@ -60,36 +60,26 @@ fn sixteen(y: __m128i, cb: __m128i, cr: __m128i) -> [__m128i; 3] {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn interleave(r: __m128i, g: __m128i, b: __m128i) -> [__m128i; 3] {
-    let pick = |part: i8, channel: i8| {
-        // Which sample of the channel a byte is, or none.
-        let place = |byte: i8| {
-            let byte = part * 16 + byte;
-            if byte % 3 == channel { byte / 3 } else { -1 }
-        };
-        _mm_setr_epi8(
-            place(0),
-            place(1),
-            place(2),
-            place(3),
-            place(4),
-            place(5),
-            place(6),
-            place(7),
-            place(8),
-            place(9),
-            place(10),
-            place(11),
-            place(12),
-            place(13),
-            place(14),
-            place(15),
-        )
+    let pick = |channel: __m128i, places: [i8; 16]| {
+        // SAFETY: both are 16 bytes, and any bits are values of each.
+        _mm_shuffle_epi8(channel, unsafe { std::mem::transmute::<[i8; 16], __m128i>(places) })
     };
-    [0, 1, 2].map(|part| {
-        let (r, g) = (_mm_shuffle_epi8(r, pick(part, 0)), _mm_shuffle_epi8(g, pick(part, 1)));
-        _mm_or_si128(_mm_or_si128(r, g), _mm_shuffle_epi8(b, pick(part, 2)))
-    })
+    let part = |[of_r, of_g, of_b]: [[i8; 16]; 3]| {
+        _mm_or_si128(_mm_or_si128(pick(r, of_r), pick(g, of_g)), pick(b, of_b))
+    };
+    [part(PLACES[0]), part(PLACES[1]), part(PLACES[2])]
 }
+
+/// For each third of 16 pixels and each channel: which sample a byte is, or -1 where it is another channel's.
+const PLACES: [[[i8; 16]; 3]; 3] = {
+    let mut places = [[[-1; 16]; 3]; 3];
+    let mut byte = 0;
+    while byte < 48 {
+        places[byte / 16][byte % 3][byte % 16] = (byte / 3) as i8;
+        byte += 1;
+    }
+    places
+};
 
 #[cfg(test)]
 mod tests {

@@ -194,15 +194,25 @@ fn quarter(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
 fn quarter_portable(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
     for (n, block) in blocks.iter().enumerate() {
         let lines = quantised(&block.0, quant);
+        let flat = [1, 2, 3, 5, 6, 7].iter().all(|y| block.0[y * 8..][..8] == [0; 8]);
         let mut columns = [[0; 4]; 8];
         for (x, column) in columns.iter_mut().enumerate() {
-            *column = four::<{ BITS - PASS + 1 }>([0, 1, 2, 3, 5, 6, 7].map(|y| lines[y][x]));
+            *column = match flat {
+                true => [i32::from((lines[0][x] as i16).wrapping_shl(PASS)); 4],
+                false => four::<{ BITS - PASS + 1 }>([0, 1, 2, 3, 5, 6, 7].map(|y| lines[y][x])).map(narrow),
+            };
         }
         for y in 0..4 {
             let line = four::<{ BITS + PASS + 4 }>([0, 1, 2, 3, 5, 6, 7].map(|x| columns[x][y]));
             out[y * stride + n * 4..][..4].copy_from_slice(&line.map(sample));
         }
     }
+}
+
+/// What fits in 16 bits.
+#[inline(always)]
+fn narrow(value: i32) -> i32 {
+    value.clamp(i16::MIN.into(), i16::MAX.into())
 }
 
 #[inline(always)]
@@ -256,6 +266,9 @@ fn sixteenth_portable(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], strid
         let mut columns = [[0; 2]; 8];
         for (x, column) in columns.iter_mut().enumerate() {
             *column = two::<{ BITS - PASS + 2 }>([0, 1, 3, 5, 7].map(|y| lines[y][x]));
+            if x > 0 {
+                *column = column.map(narrow);
+            }
         }
         for y in 0..2 {
             let line = two::<{ BITS + PASS + 5 }>([0, 1, 3, 5, 7].map(|x| columns[x][y]));
@@ -277,7 +290,8 @@ fn two<const SHIFT: u32>([z0, z1, z3, z5, z7]: [i32; 5]) -> [i32; 2] {
 /// Blocks of one sample.
 fn mean(blocks: &[Block], quant: &[u16; 64], out: &mut [u8]) {
     for (out, block) in out.iter_mut().zip(blocks) {
-        let value = i32::from(block.0[0].wrapping_mul(quant[0] as i16));
-        *out = sample((value + 4) >> 3);
+        let value = i32::from(block.0[0]).wrapping_mul(i32::from(quant[0]));
+        // In damaged pictures, what has more than ten bits loses the others.
+        *out = sample(((value + 4) >> 3) << 22 >> 22);
     }
 }

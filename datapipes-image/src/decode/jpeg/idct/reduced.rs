@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::super::block::Block;
-use super::avx2::{factors, halves, rows};
+use super::avx2::{factors, halves, rows, without};
 use super::{BITS, PASS, fix};
 
 /// Blocks of 4 by 4.
@@ -35,16 +35,20 @@ pub(super) fn sixteenth(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], str
     }
 }
 
-/// The lines of both blocks, times their factors.
+/// The lines of both blocks, times their factors; and what is not zero in them but for lines 0 and 4.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn lines(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [__m256i; 8] {
+fn lines(first: &Block, second: &Block, quant: &[__m256i; 8]) -> ([__m256i; 8], __m256i) {
     let (a, b) = (rows(first.0), rows(second.0));
-    let mut lines = *quant;
+    let (mut lines, mut rest) = (*quant, _mm256_setzero_si256());
     for n in 0..8 {
-        lines[n] = _mm256_mullo_epi16(halves(a[n], b[n]), quant[n]);
+        let both = halves(a[n], b[n]);
+        lines[n] = _mm256_mullo_epi16(both, quant[n]);
+        if n % 4 != 0 {
+            rest = _mm256_or_si256(rest, both);
+        }
     }
-    lines
+    (lines, rest)
 }
 
 /// Four rows of four samples of each block.
@@ -52,7 +56,7 @@ fn lines(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [__m256i; 8] {
 #[inline]
 fn four_by_four(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [u8; 32] {
     let zero = _mm256_setzero_si256();
-    let l = lines(first, second, quant);
+    let (l, rest) = lines(first, second, quant);
     let low = four::<{ (BITS - PASS + 1) as i32 }>(
         _mm256_unpacklo_epi16(zero, l[0]),
         _mm256_unpacklo_epi16(l[2], l[6]),
@@ -68,6 +72,10 @@ fn four_by_four(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [u8; 32]
     let mut rows = [zero; 4];
     for n in 0..4 {
         rows[n] = _mm256_packs_epi32(low[n], high[n]);
+    }
+    if let Some(flat) = without(rest) {
+        let top = _mm256_slli_epi16::<{ PASS as i32 }>(l[0]);
+        rows = rows.map(|row| _mm256_blendv_epi8(row, top, flat));
     }
     // Two columns of four to each half.
     let (a, b) = (_mm256_unpacklo_epi16(rows[0], rows[1]), _mm256_unpacklo_epi16(rows[2], rows[3]));
@@ -122,7 +130,7 @@ fn two_by_two(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [[u8; 4]; 
     const SHIFT: i32 = (BITS - PASS + 2) as i32;
     const LAST: i32 = (BITS + PASS + 5) as i32;
     let zero = _mm256_setzero_si256();
-    let l = lines(first, second, quant);
+    let (l, _) = lines(first, second, quant);
     let (f75, f31) =
         (factors(-fix(0.720959822), fix(0.850430095)), factors(-fix(1.272758580), fix(3.624509785)));
     let round = _mm256_set1_epi32(1 << (SHIFT - 1));
@@ -157,11 +165,8 @@ fn two_by_two(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [[u8; 4]; 
     ));
     let odds = _mm256_hadd_epi32(_mm256_madd_epi16(upper, weights), _mm256_madd_epi16(lower, weights));
     let odds = _mm256_hadd_epi32(odds, odds);
-    let means = _mm256_unpacklo_epi16(zero, _mm256_unpacklo_epi16(upper, lower));
-    let means = _mm256_add_epi32(
-        _mm256_srai_epi32::<{ 14 - BITS as i32 }>(means),
-        _mm256_set1_epi32(1 << (LAST - 1)),
-    );
+    let means = _mm256_slli_epi32::<{ BITS as i32 + 2 }>(_mm256_unpacklo_epi32(low[0], low[1]));
+    let means = _mm256_add_epi32(means, _mm256_set1_epi32(1 << (LAST - 1)));
     let sums = _mm256_srai_epi32::<LAST>(_mm256_add_epi32(means, odds));
     let differences = _mm256_srai_epi32::<LAST>(_mm256_sub_epi32(means, odds));
     let narrow = _mm256_packs_epi32(_mm256_unpacklo_epi32(sums, differences), zero);
