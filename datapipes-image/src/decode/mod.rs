@@ -127,10 +127,18 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 ///
 /// The orientation is looked for in EXIF data of JPEG, PNG (`eXIf`), WebP (`EXIF`) and TIFF (tag 274), not in XMP.
 ///
-/// JPEGs are decoded by libjpeg-turbo's arithmetic: its exact transform and its smooth chroma. With the feature `turbo` it is
-/// libjpeg-turbo itself that decodes them, to the same pixels. What is refused is the same, and edges over 65500; but some damage is
-/// only found by libjpeg-turbo. Whatever it warns of is an error then, but for three things that change no pixel: bytes
-/// before the end marker, an unknown JFIF revision, and an unknown Adobe transform.
+/// **JPEGs** come out with libjpeg-turbo's pixels, to the bit, as with Pillow: its accurate integer transform, its
+/// weighted ("fancy") upsampling of chroma, its colours. All of baseline, extended and progressive Huffman coding with 8
+/// bits is read: 1, 3 or 4 components, scans in any order, restart markers, all sampling factors of which each divides
+/// the largest. It is stricter: where libjpeg fills in gray with a warning, or says nothing of a block of too many
+/// coefficients, there is an error; so there is for a progressive picture some of whose coefficients are not told to
+/// the last bit, which libjpeg smooths. Arithmetic and lossless coding, 12 bits and a height that is told late are
+/// [`ErrorKind::Unsupported`]. Between pictures each thread keeps up to some 16 MiB of buffers, so that the pixels are
+/// all that is allocated.
+///
+/// With the feature `turbo` it is libjpeg-turbo itself that decodes JPEGs, to the same pixels. What is refused is the same, and
+/// edges over 65500; but some damage is only found by libjpeg-turbo. Whatever it warns of is an error then, but for
+/// three things that change no pixel: bytes before the end marker, an unknown JFIF revision, and an unknown Adobe transform.
 #[derive(Clone, Debug)]
 pub struct DecodeImage {
     max_pixels: u64,

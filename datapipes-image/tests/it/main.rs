@@ -9,6 +9,7 @@ mod geometry_draws;
 mod graph;
 mod hostile;
 mod named;
+mod part;
 mod resize;
 mod rows;
 
@@ -31,6 +32,17 @@ fn picture(name: &str) -> Image {
 fn difference(a: &Image, b: &Image) -> u8 {
     assert_eq!((a.width(), a.height(), a.channels()), (b.width(), b.height(), b.channels()));
     a.data().iter().zip(b.data()).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or(0)
+}
+
+/// Numbers that are the same in every run.
+struct Random(u64);
+
+impl Random {
+    /// One of so many.
+    fn below(&mut self, count: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as u32 % count
+    }
 }
 
 /// A photo-like picture: gradients and grain.

@@ -98,6 +98,12 @@ impl<'a> Bits<'a> {
         self.at.left |= 56;
     }
 
+    /// There is not one bit left that was filled in.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.at.left == 0
+    }
+
     /// The next bits, 1 to 32 of them, without taking them.
     #[inline(always)]
     pub(super) fn peek(&self, count: u32) -> usize {

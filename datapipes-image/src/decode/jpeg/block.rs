@@ -16,7 +16,7 @@ impl Block {
     /// Puts a coefficient at its place in the order of the file.
     #[inline(always)]
     pub(super) fn put(&mut self, n: usize, value: i32) {
-        self.0[usize::from(ORDER[n]) & 63] = value as i16;
+        self.0[usize::from(ORDER[n & 127]) & 63] = value as i16;
     }
 }
 
@@ -107,18 +107,30 @@ pub(super) fn pass(
 ) -> Result<(), Bad> {
     dc(bits, dc_table, last_dc)?;
     let mut n = 1;
-    while n < 64 {
-        bits.refill();
-        let (taken, places, ends) = ac_table.pass(bits);
-        // What follows a block's 64th coefficient is not its own.
-        if taken != 0 && n + places < 64 {
-            bits.skip(taken);
-            n += places;
-            if ends {
-                return Ok(());
+    macro_rules! far {
+        ($otherwise:expr) => {
+            let (taken, places, ends) = ac_table.pass(bits);
+            // What follows a block's 64th coefficient is not its own.
+            if taken != 0 && n + places < 64 {
+                bits.skip(taken);
+                n += places;
+                if ends {
+                    return Ok(());
+                }
+            } else {
+                $otherwise
             }
-            continue;
+        };
+    }
+    'block: while n < 64 {
+        bits.refill();
+        'close: {
+            far!(break 'close);
+            far!(break 'close);
+            far!(continue 'block);
+            continue 'block;
         }
+        // At most 12 of 56 bits are gone; code and number have at most 31.
         match ac_table.symbol(bits)? {
             0x00 => return Ok(()),
             0xf0 => n += 16,

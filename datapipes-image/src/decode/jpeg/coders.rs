@@ -8,7 +8,14 @@ use super::tables::{ORDER, Tables};
 
 /// Reads a block's share of a scan.
 pub(super) trait Coder {
-    fn block(&mut self, bits: &mut Bits<'_>, component: usize, block: &mut Block) -> Result<(), Bad>;
+    /// `held` has a bit for each coefficient but the first that is not zero, in the file's order.
+    fn block(
+        &mut self,
+        bits: &mut Bits<'_>,
+        component: usize,
+        block: &mut Block,
+        held: &mut u64,
+    ) -> Result<(), Bad>;
 
     /// Forgets what came before, at a restart marker.
     fn restart(&mut self);
@@ -24,10 +31,19 @@ pub(super) struct Whole<'a> {
 
 impl Coder for Whole<'_> {
     #[inline(always)]
-    fn block(&mut self, bits: &mut Bits<'_>, component: usize, block: &mut Block) -> Result<(), Bad> {
+    fn block(
+        &mut self,
+        bits: &mut Bits<'_>,
+        component: usize,
+        block: &mut Block,
+        held: &mut u64,
+    ) -> Result<(), Bad> {
         let (dc, ac) = self.coded[component & 3];
         let tables = (&self.tables.dc[dc & 3], &self.tables.ac[ac & 3]);
-        block::read(bits, tables, &mut self.means[component & 3], block).map(|_| ())
+        let last = block::read(bits, tables, &mut self.means[component & 3], block)?;
+        // That there are others is all that is asked for.
+        *held = u64::from(last > 0) << 63;
+        Ok(())
     }
 
     fn restart(&mut self) {
@@ -45,7 +61,13 @@ pub(super) struct FirstDc<'a> {
 
 impl Coder for FirstDc<'_> {
     #[inline(always)]
-    fn block(&mut self, bits: &mut Bits<'_>, component: usize, block: &mut Block) -> Result<(), Bad> {
+    fn block(
+        &mut self,
+        bits: &mut Bits<'_>,
+        component: usize,
+        block: &mut Block,
+        _: &mut u64,
+    ) -> Result<(), Bad> {
         let table = &self.tables.dc[self.coded[component & 3].0 & 3];
         let mean = &mut self.means[component & 3];
         block::dc(bits, table, mean)?;
@@ -65,7 +87,7 @@ pub(super) struct MoreDc {
 
 impl Coder for MoreDc {
     #[inline(always)]
-    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block) -> Result<(), Bad> {
+    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block, _: &mut u64) -> Result<(), Bad> {
         bits.refill();
         block.0[0] |= (bits.take(1) << self.low) as i16;
         Ok(())
@@ -86,7 +108,7 @@ pub(super) struct FirstAc<'a> {
 
 impl Coder for FirstAc<'_> {
     #[inline(always)]
-    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block) -> Result<(), Bad> {
+    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block, held: &mut u64) -> Result<(), Bad> {
         if self.empty > 0 {
             self.empty -= 1;
             return Ok(());
@@ -117,6 +139,7 @@ impl Coder for FirstAc<'_> {
             }
             let value = i16::try_from(number << self.low).map_err(|_| Bad::Range)?;
             block.put(n, value.into());
+            *held |= 1 << n;
             n += 1;
         }
         // A run of zeros that ends with the band is passed by.
@@ -137,62 +160,68 @@ pub(super) struct MoreAc<'a> {
 }
 
 impl MoreAc<'_> {
-    /// Reads the next bit of a coefficient that is not zero.
+    /// Reads the next bit of each of these coefficients, none of which is zero.
     #[inline(always)]
-    fn correct(&self, bits: &mut Bits<'_>, value: &mut i16) {
-        bits.refill();
-        let one = 1i16 << self.low;
-        if bits.take(1) != 0 && *value & one == 0 {
-            *value = if *value < 0 { value.wrapping_sub(one) } else { value.wrapping_add(one) };
+    fn correct(&self, bits: &mut Bits<'_>, block: &mut Block, mut which: u64) {
+        while which != 0 {
+            let n = which.trailing_zeros() as usize;
+            which &= which - 1;
+            if bits.is_empty() {
+                bits.refill();
+            }
+            let value = &mut block.0[usize::from(ORDER[n]) & 63];
+            let (one, sign) = (1i16 << self.low, *value >> 15);
+            // Away from zero; not if that bit is told already, which is damage.
+            let told = i16::from(*value & one == 0) & bits.take(1) as i16;
+            *value = value.wrapping_add(((told << self.low) ^ sign).wrapping_sub(sign));
         }
     }
 }
 
 impl Coder for MoreAc<'_> {
     #[inline(always)]
-    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block) -> Result<(), Bad> {
+    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block, held: &mut u64) -> Result<(), Bad> {
         let (mut n, last) = self.band;
+        let upto = u64::MAX >> (63 - last);
         if self.empty == 0 {
             while n <= last {
                 bits.refill();
                 let symbol = self.table.symbol(bits)?;
-                let (mut zeros, size) = (symbol >> 4, symbol & 15);
+                let (zeros, size) = (symbol >> 4, symbol & 15);
                 let value = match size {
                     0 if zeros < 15 => {
                         self.empty = (1 << zeros) + bits.take(zeros.into());
                         break;
                     }
                     0 => 0,
-                    1 if bits.take(1) != 0 => 1i16 << self.low,
-                    1 => -1i16 << self.low,
+                    1 if bits.take(1) != 0 => 1i32 << self.low,
+                    1 => -1i32 << self.low,
                     _ => return Err(Bad::Symbol),
                 };
-                while n <= last {
-                    let old = &mut block.0[usize::from(ORDER[n]) & 63];
-                    if *old != 0 {
-                        self.correct(bits, old);
-                    } else if zeros == 0 {
-                        break;
-                    } else {
-                        zeros -= 1;
-                    }
-                    n += 1;
+                // Behind so many zeros, which the others between them do not count as.
+                let rest = u64::MAX << n & upto;
+                let mut free = !*held & rest;
+                for _ in 0..zeros {
+                    free &= free.wrapping_sub(1);
                 }
+                let (place, before) = match free {
+                    0 => (last + 1, rest),
+                    _ => (free.trailing_zeros() as usize, rest & ((free & free.wrapping_neg()) - 1)),
+                };
+                self.correct(bits, block, *held & before);
                 if value != 0 {
-                    if n > last {
+                    if place > last {
                         return Err(Bad::Block);
                     }
-                    block.put(n, value.into());
+                    block.put(place, value);
+                    *held |= 1 << place;
                 }
-                n += 1;
+                n = place + 1;
             }
         }
         if self.empty > 0 {
-            for &place in &ORDER[n.min(last + 1)..=last] {
-                let old = &mut block.0[usize::from(place) & 63];
-                if *old != 0 {
-                    self.correct(bits, old);
-                }
+            if n <= last {
+                self.correct(bits, block, *held & u64::MAX << n & upto);
             }
             self.empty -= 1;
         }

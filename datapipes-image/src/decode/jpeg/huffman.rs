@@ -6,7 +6,7 @@ use super::bits::{Bits, extend};
 use super::header::corrupt;
 
 /// How many bits the table of codes and numbers looks at.
-const LOOK: u32 = 10;
+const LOOK: u32 = 11;
 /// How many bits the table for skipping looks at.
 const FAR: u32 = 12;
 
@@ -125,18 +125,20 @@ impl Huffman {
             bits.skip(entry.len());
             return Ok(entry.zeros() as u8);
         }
-        self.long(bits)
+        // The reader stays in registers: only its bits go along.
+        let (len, symbol) = self.long(bits.peek(16) as u32)?;
+        bits.skip(len);
+        Ok(symbol)
     }
 
-    /// Takes a code that is longer than the table looks.
+    /// The length and the symbol of a code that is longer than the table looks.
     #[cold]
-    fn long(&self, bits: &mut Bits<'_>) -> Result<u8, NoCode> {
-        let next = bits.peek(16) as u32;
+    #[inline(never)]
+    fn long(&self, next: u32) -> Result<(u32, u8), NoCode> {
         for len in LOOK + 1..=16 {
             if next < self.limit[len as usize] {
-                bits.skip(len);
                 let place = (next >> (16 - len)) as i32 + self.offset[len as usize];
-                return self.symbols.get(place as usize).copied().ok_or(NoCode);
+                return self.symbols.get(place as usize).map(|&symbol| (len, symbol)).ok_or(NoCode);
             }
         }
         Err(NoCode)
@@ -201,4 +203,74 @@ fn entry_of(symbol: u8, len: u32, rest: u32) -> Entry {
     let bits = rest >> (LOOK - len - size);
     let number = extend(bits as i32, size);
     Entry((number as u32) << 16 | u32::from(symbol >> 4) << 8 | (len + size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bits::{At, PAD, unstuff};
+    use super::*;
+
+    /// One code of each length, the last of 16 bits, for symbols of all sorts.
+    fn staircase() -> (Huffman, [u8; 16]) {
+        let symbols =
+            [0x01, 0x00, 0x12, 0x05, 0xf0, 0x33, 0x0a, 0x21, 0x41, 0x77, 0x02, 0x63, 0xa1, 0xf3, 0x11, 0x84];
+        let mut table = Huffman::EMPTY;
+        table.set(&[1; 16], &symbols).unwrap();
+        (table, symbols)
+    }
+
+    #[test]
+    fn what_is_no_code_is_refused() {
+        let mut table = Huffman::EMPTY;
+        // Two codes of one bit: the second would consist of ones only.
+        assert!(table.set(&std::array::from_fn(|n| if n == 0 { 2 } else { 0 }), &[1, 2]).is_err());
+        assert!(table.is_empty());
+        assert!(table.set(&std::array::from_fn(|n| if n == 1 { 5 } else { 0 }), &[1, 2, 3, 4, 5]).is_err());
+        assert!(table.set(&std::array::from_fn(|n| if n == 1 { 3 } else { 0 }), &[1, 2, 3]).is_ok());
+        assert_eq!(table.largest(), 3);
+    }
+
+    #[test]
+    fn codes_of_every_length_are_read_and_passed_by() {
+        let (mut table, symbols) = staircase();
+        table.look_far();
+        for (n, &symbol) in symbols.iter().enumerate() {
+            let size = u32::from(symbol & 15);
+            for number in [0, (1 << size) >> 1, (1 << size) - 1] {
+                // So many ones and a zero, then the number, then a code without one.
+                let text = format!("{}0{}10", "1".repeat(n), &format!("{number:016b}")[16 - size as usize..]);
+                let padded = format!("{text:0<64}");
+                let bytes: Vec<u8> = padded
+                    .as_bytes()
+                    .chunks(8)
+                    .flat_map(|bits| {
+                        let byte = bits.iter().fold(0, |byte, bit| byte << 1 | (bit - b'0'));
+                        [byte, 0].into_iter().take(if byte == 0xff { 2 } else { 1 })
+                    })
+                    .collect();
+                let mut data = Vec::new();
+                let (_, len) = unstuff(&bytes, 0, &mut data);
+                let mut bits = Bits::new(&data[..len + PAD], At::default());
+                bits.refill();
+                let (entry, (taken, places, ends)) = (table.look(&bits), table.pass(&bits));
+                if entry.number() != 0 {
+                    assert_eq!(entry.number(), extend(number, size), "{text}");
+                    assert_eq!((entry.zeros() as u8, entry.len()), (symbol >> 4, n as u32 + 1 + size));
+                }
+                if taken > 0 && symbol != 0 && symbol != 0xf0 {
+                    assert!(places > usize::from(symbol >> 4), "{text}");
+                    assert!(taken > n as u32 + size && taken <= FAR);
+                    assert!(!ends || taken as usize >= text.len());
+                }
+                assert_eq!(table.symbol(&mut bits).ok(), Some(symbol), "{text}");
+                assert_eq!(bits.number(size), extend(number, size));
+                assert_eq!(table.symbol(&mut bits).ok(), Some(0));
+                assert_eq!(bits.at().taken(), text.len());
+            }
+        }
+        let data = [0xff; 64];
+        let mut bits = Bits::new(&data, At::default());
+        bits.refill();
+        assert!(table.symbol(&mut bits).is_err());
+    }
 }

@@ -66,7 +66,7 @@ impl Part {
     pub(super) fn rows(&self, y: usize) -> (usize, usize) {
         let near = y / self.high;
         match self.method {
-            Method::Down | Method::Both if y % 2 == 0 => (near, near.saturating_sub(1)),
+            Method::Down | Method::Both if y.is_multiple_of(2) => (near, near.saturating_sub(1)),
             Method::Down | Method::Both => (near, (near + 1).min(self.height - 1)),
             _ => (near, near),
         }

@@ -117,9 +117,12 @@ impl Strip {
                 }
             }
             Method::Across => upsample::across(self.samples(part, near), &mut wide),
-            Method::Down => {
-                upsample::down(self.samples(part, near), self.samples(part, far), y % 2 == 0, &mut wide)
-            }
+            Method::Down => upsample::down(
+                self.samples(part, near),
+                self.samples(part, far),
+                y.is_multiple_of(2),
+                &mut wide,
+            ),
             Method::Both => {
                 let mut sums = std::mem::take(&mut self.sums);
                 upsample::both(self.samples(part, near), self.samples(part, far), &mut sums, &mut wide);

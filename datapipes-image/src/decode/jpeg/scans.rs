@@ -79,6 +79,8 @@ impl Scan {
 /// Coefficients of all components, and how far they are known.
 pub(super) struct Coefficients {
     blocks: Vec<Block>,
+    /// Which coefficients of each are not zero; see [`Coder::block`].
+    held: Vec<u64>,
     /// Where each component's begin.
     starts: [usize; 4],
     /// The lowest bit that is known of each; none at first.
@@ -89,7 +91,7 @@ pub(super) struct Coefficients {
 
 impl Default for Coefficients {
     fn default() -> Self {
-        Coefficients { blocks: vec![], starts: [0; 4], known: [[None; 64]; 4], lasts: vec![] }
+        Coefficients { blocks: vec![], held: vec![], starts: [0; 4], known: [[None; 64]; 4], lasts: vec![] }
     }
 }
 
@@ -103,6 +105,8 @@ impl Coefficients {
         }
         self.blocks.clear();
         self.blocks.resize(len, Block::ZERO);
+        self.held.clear();
+        self.held.resize(len, 0);
         self.known = [[None; 64]; 4];
     }
 
@@ -170,9 +174,10 @@ impl Coefficients {
             for (component, part) in plan.parts().iter().enumerate() {
                 for down in 0..part.v {
                     let start = self.starts[component] + (y * part.v + down) * plan.across * part.h;
-                    let blocks = &self.blocks[start + plan.left * part.h..start + plan.right * part.h];
+                    let range = start + plan.left * part.h..start + plan.right * part.h;
+                    let (blocks, held) = (&self.blocks[range.clone()], &self.held[range]);
                     self.lasts.clear();
-                    self.lasts.extend(blocks.iter().map(|block| u8::from(block.0[1..] != [0; 63]) * 63));
+                    self.lasts.extend(held.iter().map(|&held| u8::from(held != 0) * 63));
                     strips.transform(plan, component, down, blocks, &self.lasts);
                 }
             }
@@ -188,7 +193,7 @@ impl Coefficients {
 
     /// Gives it back.
     pub(super) fn release(&mut self) {
-        self.blocks = Vec::new();
+        (self.blocks, self.held) = (Vec::new(), Vec::new());
     }
 }
 
@@ -231,7 +236,8 @@ impl Run<'_> {
                             for i in 0..h {
                                 let at = start + (y * v + j) * self.plan.across * part.h + x * h + i;
                                 let block = &mut self.coefficients.blocks[at];
-                                if let Err(bad) = coder.block(&mut bits, component, block) {
+                                let held = &mut self.coefficients.held[at];
+                                if let Err(bad) = coder.block(&mut bits, component, block, held) {
                                     return bad.at(y);
                                 }
                             }

@@ -122,6 +122,8 @@ pub(super) fn decode(
 }
 
 /// Takes units that are needed; their numbers are counted from the first that is.
+// On its own, so that the reader stays in registers.
+#[inline(never)]
 fn read(
     stream: &mut Stream,
     places: &[Place],
@@ -151,6 +153,7 @@ fn read(
 }
 
 /// Passes over units.
+#[inline(never)]
 fn pass(
     stream: &mut Stream,
     places: &[Place],

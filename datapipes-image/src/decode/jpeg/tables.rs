@@ -7,8 +7,8 @@ use super::huffman::Huffman;
 
 /// Places of a block in the order in which coefficients come, by rows. Behind it are places for a run of zeros that
 /// leads out of the block, which is found afterwards.
-pub(super) const ORDER: [u8; 80] = {
-    let (mut order, mut n, mut diagonal) = ([63; 80], 0, 0);
+pub(super) const ORDER: [u8; 128] = {
+    let (mut order, mut n, mut diagonal) = ([63; 128], 0, 0);
     while diagonal < 15 {
         let mut step = 0;
         while step <= diagonal {
@@ -136,7 +136,7 @@ mod tests {
     fn the_order_is_the_zigzag() {
         assert_eq!(ORDER[..12], [0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25]);
         assert_eq!(ORDER[58..63], [61, 54, 47, 55, 62]);
-        assert_eq!(ORDER[63..], [63; 17]);
+        assert_eq!(ORDER[63..], [63; 65]);
         let mut all = ORDER[..64].to_vec();
         all.sort_unstable();
         assert!(all.into_iter().eq(0..64));

@@ -3,6 +3,11 @@
 //! The arithmetic is that of libjpeg-turbo's accurate integer transform (Loeffler, Ligtenberg and Moschytz,
 //! "Practical fast 1-D DCT algorithms with 11 multiplications", 1989), and of its transforms of reduced size, to the bit.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod reduced;
+
 use super::block::Block;
 
 /// Makes a function whose body is compiled twice, with and without AVX2, of which one runs that this machine can.
@@ -33,6 +38,24 @@ const fn fix(value: f64) -> i32 {
     (value * (1 << BITS) as f64 + 0.5) as i32
 }
 
+mod factors {
+    use super::fix;
+
+    pub(super) const F_0_298: i32 = fix(0.298631336);
+    pub(super) const F_0_390: i32 = fix(0.390180644);
+    pub(super) const F_0_541: i32 = fix(0.541196100);
+    pub(super) const F_0_765: i32 = fix(0.765366865);
+    pub(super) const F_0_899: i32 = fix(0.899976223);
+    pub(super) const F_1_175: i32 = fix(1.175875602);
+    pub(super) const F_1_501: i32 = fix(1.501321110);
+    pub(super) const F_1_847: i32 = fix(1.847759065);
+    pub(super) const F_1_961: i32 = fix(1.961570560);
+    pub(super) const F_2_053: i32 = fix(2.053119869);
+    pub(super) const F_2_562: i32 = fix(2.562915447);
+    pub(super) const F_3_072: i32 = fix(3.072711026);
+}
+use factors::*;
+
 /// Makes samples of the blocks of a row: `size` by `size` of each, from left to right. `lasts` has the place of the
 /// last coefficient of each block that is not zero, in the file's order.
 pub(super) fn row(
@@ -51,21 +74,27 @@ pub(super) fn row(
     }
 }
 
-with_avx2! {
-    fn whole(blocks: &[Block], lasts: &[u8], quant: &[u16; 64], out: &mut [u8], stride: usize) {
-        for (n, (block, &last)) in blocks.iter().zip(lasts).enumerate() {
-            let square = &mut out[n * 8..];
-            if last == 0 {
-                let value = flat(block.0[0], quant[0]);
-                for row in 0..8 {
-                    square[row * stride..][..8].fill(value);
-                }
-                continue;
+fn whole(blocks: &[Block], lasts: &[u8], quant: &[u16; 64], out: &mut [u8], stride: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: this machine has AVX2.
+        return unsafe { avx2::whole(blocks, lasts, quant, out, stride) };
+    }
+    whole_portable(blocks, lasts, quant, out, stride);
+}
+
+fn whole_portable(blocks: &[Block], lasts: &[u8], quant: &[u16; 64], out: &mut [u8], stride: usize) {
+    for (n, (block, &last)) in blocks.iter().zip(lasts).enumerate() {
+        let square = &mut out[n * 8..];
+        if last == 0 {
+            let value = flat(block.0[0], quant[0]);
+            for row in 0..8 {
+                square[row * stride..][..8].fill(value);
             }
-            let samples = transform(&block.0, quant);
-            for (row, samples) in samples.iter().enumerate() {
-                square[row * stride..][..8].copy_from_slice(samples);
-            }
+            continue;
+        }
+        for (row, samples) in transform(&block.0, quant).iter().enumerate() {
+            square[row * stride..][..8].copy_from_slice(samples);
         }
     }
 }
@@ -95,7 +124,7 @@ fn transform(block: &[i16; 64], quant: &[u16; 64]) -> [[u8; 8]; 8] {
             line[n] = block[n].wrapping_mul(quant[n] as i16);
         }
     }
-    let lines = if lines[1..] == [[0; 8]; 7] {
+    let lines = if block[8..] == [0; 56] {
         [lines[0].map(|value| value.wrapping_shl(PASS)); 8]
     } else {
         pass::<{ BITS - PASS }>(&lines)
@@ -118,18 +147,6 @@ fn turn(lines: &Lines) -> Lines {
 /// One dimension: each column becomes its transform.
 #[inline(always)]
 fn pass<const SHIFT: u32>(lines: &Lines) -> Lines {
-    const F_0_298: i32 = fix(0.298631336);
-    const F_0_390: i32 = fix(0.390180644);
-    const F_0_541: i32 = fix(0.541196100);
-    const F_0_765: i32 = fix(0.765366865);
-    const F_0_899: i32 = fix(0.899976223);
-    const F_1_175: i32 = fix(1.175875602);
-    const F_1_501: i32 = fix(1.501321110);
-    const F_1_847: i32 = fix(1.847759065);
-    const F_1_961: i32 = fix(1.961570560);
-    const F_2_053: i32 = fix(2.053119869);
-    const F_2_562: i32 = fix(2.562915447);
-    const F_3_072: i32 = fix(3.072711026);
     let mut out = [[0; 8]; 8];
     for n in 0..8 {
         let wide = |value: i16| i32::from(value);
@@ -164,21 +181,38 @@ fn pass<const SHIFT: u32>(lines: &Lines) -> Lines {
     out
 }
 
-with_avx2! {
-    /// Blocks of 4 by 4.
-    fn quarter(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
-        for (n, block) in blocks.iter().enumerate() {
-            let lines = quantised(&block.0, quant);
-            let mut columns = [[0; 4]; 8];
-            for (x, column) in columns.iter_mut().enumerate() {
-                *column = four::<{ BITS - PASS + 1 }>([0, 1, 2, 3, 5, 6, 7].map(|y| lines[y][x]));
-            }
-            for y in 0..4 {
-                let line = four::<{ BITS + PASS + 4 }>([0, 1, 2, 3, 5, 6, 7].map(|x| columns[x][y]));
-                out[y * stride + n * 4..][..4].copy_from_slice(&line.map(sample));
-            }
+fn quarter(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: this machine has AVX2.
+        return unsafe { reduced::quarter(blocks, quant, out, stride) };
+    }
+    quarter_portable(blocks, quant, out, stride);
+}
+
+/// Blocks of 4 by 4.
+fn quarter_portable(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
+    for (n, block) in blocks.iter().enumerate() {
+        let lines = quantised(&block.0, quant);
+        let flat = [1, 2, 3, 5, 6, 7].iter().all(|y| block.0[y * 8..][..8] == [0; 8]);
+        let mut columns = [[0; 4]; 8];
+        for (x, column) in columns.iter_mut().enumerate() {
+            *column = match flat {
+                true => [i32::from((lines[0][x] as i16).wrapping_shl(PASS)); 4],
+                false => four::<{ BITS - PASS + 1 }>([0, 1, 2, 3, 5, 6, 7].map(|y| lines[y][x])).map(narrow),
+            };
+        }
+        for y in 0..4 {
+            let line = four::<{ BITS + PASS + 4 }>([0, 1, 2, 3, 5, 6, 7].map(|x| columns[x][y]));
+            out[y * stride + n * 4..][..4].copy_from_slice(&line.map(sample));
         }
     }
+}
+
+/// What fits in 16 bits.
+#[inline(always)]
+fn narrow(value: i32) -> i32 {
+    value.clamp(i16::MIN.into(), i16::MAX.into())
 }
 
 #[inline(always)]
@@ -216,19 +250,29 @@ fn four<const SHIFT: u32>([z0, z1, z2, z3, z5, z6, z7]: [i32; 7]) -> [i32; 4] {
     .map(|value| value.wrapping_add(1 << (SHIFT - 1)) >> SHIFT)
 }
 
-with_avx2! {
-    /// Blocks of 2 by 2.
-    fn sixteenth(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
-        for (n, block) in blocks.iter().enumerate() {
-            let lines = quantised(&block.0, quant);
-            let mut columns = [[0; 2]; 8];
-            for (x, column) in columns.iter_mut().enumerate() {
-                *column = two::<{ BITS - PASS + 2 }>([0, 1, 3, 5, 7].map(|y| lines[y][x]));
+fn sixteenth(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: this machine has AVX2.
+        return unsafe { reduced::sixteenth(blocks, quant, out, stride) };
+    }
+    sixteenth_portable(blocks, quant, out, stride);
+}
+
+/// Blocks of 2 by 2.
+fn sixteenth_portable(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
+    for (n, block) in blocks.iter().enumerate() {
+        let lines = quantised(&block.0, quant);
+        let mut columns = [[0; 2]; 8];
+        for (x, column) in columns.iter_mut().enumerate() {
+            *column = two::<{ BITS - PASS + 2 }>([0, 1, 3, 5, 7].map(|y| lines[y][x]));
+            if x > 0 {
+                *column = column.map(narrow);
             }
-            for y in 0..2 {
-                let line = two::<{ BITS + PASS + 5 }>([0, 1, 3, 5, 7].map(|x| columns[x][y]));
-                out[y * stride + n * 2..][..2].copy_from_slice(&line.map(sample));
-            }
+        }
+        for y in 0..2 {
+            let line = two::<{ BITS + PASS + 5 }>([0, 1, 3, 5, 7].map(|x| columns[x][y]));
+            out[y * stride + n * 2..][..2].copy_from_slice(&line.map(sample));
         }
     }
 }
@@ -246,7 +290,8 @@ fn two<const SHIFT: u32>([z0, z1, z3, z5, z7]: [i32; 5]) -> [i32; 2] {
 /// Blocks of one sample.
 fn mean(blocks: &[Block], quant: &[u16; 64], out: &mut [u8]) {
     for (out, block) in out.iter_mut().zip(blocks) {
-        let value = i32::from(block.0[0].wrapping_mul(quant[0] as i16));
-        *out = sample((value + 4) >> 3);
+        let value = i32::from(block.0[0]).wrapping_mul(i32::from(quant[0]));
+        // In damaged pictures, what has more than ten bits loses the others.
+        *out = sample(((value + 4) >> 3) << 22 >> 22);
     }
 }

@@ -1,5 +1,8 @@
 //! Samples of the components become RGB, with libjpeg's and, for four components, Pillow's roundings.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
 use super::header::Color;
 use super::idct::with_avx2;
 
@@ -26,10 +29,17 @@ with_avx2! {
     }
 }
 
-with_avx2! {
-    fn ycc(rows: [&[u8]; 3], out: &mut [u8]) {
-        zip(rows, out, rgb_of)
+fn ycc(rows: [&[u8]; 3], out: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if out.len() >= 16 * 3 && std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: this machine has AVX2.
+        return unsafe { avx2::ycc(rows, out) };
     }
+    ycc_portable(rows, out);
+}
+
+fn ycc_portable(rows: [&[u8]; 3], out: &mut [u8]) {
+    zip(rows, out, rgb_of);
 }
 
 #[inline(always)]
