@@ -43,23 +43,44 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod adjust;
 mod crop;
 mod decode;
+mod erase;
 mod graph;
+mod gray;
+mod hue;
 mod image;
+mod jitter;
+mod mix;
+mod planes;
+mod policy;
+mod portable;
 mod random;
 mod resize;
 mod tensor;
+mod tone;
 
+pub use crate::adjust::{adjust_brightness, adjust_contrast, adjust_saturation, adjust_sharpness};
 pub use crate::crop::{Rect, center_crop, crop, hflip};
 pub use crate::decode::{DecodeImage, ImageFormat, decode, dimensions};
+pub use crate::erase::RandomErasing;
+pub use crate::graph::{BatchGraph, ColourGraph, EraseGraph};
 pub use crate::graph::{DecodeGraph, ImageGraph};
+pub use crate::gray::{grayscale, random_grayscale};
+pub use crate::hue::adjust_hue;
 pub use crate::image::Image;
+pub use crate::jitter::ColorJitter;
+pub use crate::mix::{CutMix, MixUp, OneHot, RandomMix, one_hot};
+pub use crate::policy::{RandAugment, TrivialAugmentWide};
 pub use crate::random::{RandomResizedCrop, random_resized_crop};
 pub use crate::resize::{Filter, resize, resize_shorter, resized_crop};
 pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tensor_u8};
+pub use crate::tone::{autocontrast, equalize, invert, posterize, solarize};
 
 /// What a graph of pictures needs in scope.
 pub mod prelude {
+    pub use crate::{BatchGraph, ColorJitter, ColourGraph, CutMix, EraseGraph, MixUp, OneHot};
     pub use crate::{DecodeGraph, DecodeImage, Filter, Image, ImageGraph, Normalize, RandomResizedCrop};
+    pub use crate::{RandAugment, RandomErasing, RandomMix, TrivialAugmentWide};
 }

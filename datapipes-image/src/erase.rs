@@ -1,0 +1,195 @@
+//! A rectangle of each picture is hidden from the model.
+
+use datapipes::{DType, Error, ErrorKind, Result, Rng, Tensor};
+
+use crate::adjust::check_probability;
+use crate::portable::{exp, ln, two_normals};
+use crate::{Image, Rect};
+
+/// Erases a random rectangle: torchvision's `RandomErasing` (Zhong et al. 2017).
+///
+/// Usually on tensors, after normalisation, so that 0 is the mean; also on pictures. Drawn are: whether to erase; if
+/// so, up to ten times an area, uniformly, and a ratio of height and width, uniformly in its logarithm, until the
+/// rectangle is smaller than the picture both ways; then its row and column. If none fits, nothing is erased. With
+/// [`noise`](RandomErasing::noise), the values follow.
+///
+/// ```
+/// # use datapipes::{DType, Rng, Tensor};
+/// # use datapipes_image::RandomErasing;
+/// let mut tensor = Tensor::from_vec(vec![1.0f32; 3 * 32 * 32], [3, 32, 32])?;
+/// RandomErasing::new(1.0).apply_tensor(&mut tensor, &mut Rng::from_key([1, 0, 0, 0]))?;
+/// assert!(tensor.as_slice::<f32>()?.contains(&0.0));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomErasing {
+    p: f64,
+    scale: (f64, f64),
+    ratio: (f64, f64),
+    value: Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Value {
+    /// The same in all channels.
+    One(f32),
+    Rgb([f32; 3]),
+    Noise,
+}
+
+impl RandomErasing {
+    /// With probability `p` it sets 2 % to 33 % of the area, of a ratio of height and width from 0.3 to 3.3, to 0.
+    pub fn new(p: f64) -> Self {
+        RandomErasing { p, scale: (0.02, 0.33), ratio: (0.3, 3.3), value: Value::One(0.0) }
+    }
+
+    /// The least and the largest part of the area.
+    pub fn scale(self, least: f64, most: f64) -> Self {
+        RandomErasing { scale: (least, most), ..self }
+    }
+
+    /// The least and the largest height divided by width.
+    pub fn ratio(self, least: f64, most: f64) -> Self {
+        RandomErasing { ratio: (least, most), ..self }
+    }
+
+    /// What is written, into all channels.
+    pub fn value(self, value: f32) -> Self {
+        RandomErasing { value: Value::One(value), ..self }
+    }
+
+    /// What is written, for each of three channels.
+    pub fn rgb(self, values: [f32; 3]) -> Self {
+        RandomErasing { value: Value::Rgb(values), ..self }
+    }
+
+    /// Writes noise: normal with mean 0 and deviation 1 into tensors, as torchvision does, uniform bytes into pictures, as
+    /// the paper does.
+    pub fn noise(self) -> Self {
+        RandomErasing { value: Value::Noise, ..self }
+    }
+
+    /// Which part of a picture of this size is erased, if any.
+    pub fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Option<Rect> {
+        if !rng.chance(self.p) {
+            return None;
+        }
+        let area = f64::from(width) * f64::from(height);
+        for _ in 0..10 {
+            let erased = area * rng.range(self.scale.0, self.scale.1);
+            let ratio = exp(rng.range(ln(self.ratio.0), ln(self.ratio.1)));
+            // Python's `round`. The conversion saturates.
+            let part_h = (erased * ratio).sqrt().round_ties_even() as u32;
+            let part_w = (erased / ratio).sqrt().round_ties_even() as u32;
+            if part_h < height && part_w < width {
+                let y = rng.below(u64::from(height - part_h) + 1) as u32;
+                let x = rng.below(u64::from(width - part_w) + 1) as u32;
+                return Some(Rect { x, y, width: part_w, height: part_h });
+            }
+        }
+        None
+    }
+
+    /// Erases a part of a picture, in place.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if a setting makes no sense, or a value is not a whole number from 0 to 255;
+    /// [`ErrorKind::Shape`] if three values were given for a gray picture.
+    pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
+        self.check()?;
+        let channels = usize::from(image.channels());
+        let values = self.values(channels)?;
+        for &value in values.iter().flatten() {
+            if !(0.0..=255.0).contains(&value) || value.fract() != 0.0 {
+                let message = format!("erase 8-bit pixels with {value}: a whole number from 0 to 255");
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+        }
+        let Some(part) = self.part(image.width(), image.height(), rng) else { return Ok(()) };
+        let stride = image.width() as usize * channels;
+        let (start, end) = (part.x as usize * channels, (part.x + part.width) as usize * channels);
+        let rows = image.data_mut().chunks_exact_mut(stride);
+        for row in rows.skip(part.y as usize).take(part.height as usize) {
+            for pixel in row[start..end].chunks_exact_mut(channels) {
+                match &values {
+                    Some(values) => pixel.iter_mut().zip(values).for_each(|(to, &value)| *to = value as u8),
+                    None => pixel.iter_mut().for_each(|to| *to = rng.next_u32() as u8),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Erases a part of a tensor of `f32`, `[channels, height, width]`, in place; one that is shared is copied first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if a setting makes no sense; [`ErrorKind::Shape`] for another type or rank, edges that no
+    /// picture has, or three values and not three channels.
+    pub fn apply_tensor(&self, tensor: &mut Tensor, rng: &mut Rng) -> Result<()> {
+        self.check()?;
+        let (&[channels, height, width], DType::F32) = (tensor.shape(), tensor.dtype()) else {
+            let message = format!(
+                "erasing takes f32 of [channels, height, width], not {} {:?}",
+                tensor.dtype(),
+                tensor.shape()
+            );
+            return Err(Error::new(ErrorKind::Shape, message));
+        };
+        let values = self.values(channels)?;
+        let (Ok(w), Ok(h)) = (u32::try_from(width), u32::try_from(height)) else {
+            return Err(Error::new(ErrorKind::Shape, format!("a picture of {width}x{height} is too large")));
+        };
+        let Some(part) = self.part(w, h, rng) else { return Ok(()) };
+        let (start, end) = (part.x as usize, (part.x + part.width) as usize);
+        let mut spare = None;
+        let mut normal = || {
+            spare.take().unwrap_or_else(|| {
+                let [now, later] = two_normals(rng);
+                spare = Some(later as f32);
+                now as f32
+            })
+        };
+        let planes = tensor.as_mut_slice::<f32>()?.chunks_exact_mut((width * height).max(1));
+        for (c, plane) in planes.enumerate() {
+            for row in plane.chunks_exact_mut(width).skip(part.y as usize).take(part.height as usize) {
+                match &values {
+                    Some(values) => row[start..end].fill(values[c]),
+                    None => row[start..end].iter_mut().for_each(|to| *to = normal()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One value for each channel, or none for noise.
+    fn values(&self, channels: usize) -> Result<Option<Vec<f32>>> {
+        match self.value {
+            Value::Noise => Ok(None),
+            Value::One(value) => Ok(Some(vec![value; channels])),
+            Value::Rgb(values) if channels == 3 => Ok(Some(values.to_vec())),
+            Value::Rgb(_) => {
+                let message = format!("3 values to erase a picture of {channels} channels with");
+                Err(Error::new(ErrorKind::Shape, message))
+            }
+        }
+    }
+
+    /// [`ErrorKind::Config`] if a setting makes no sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_probability(self.p)?;
+        let ((least, most), (flat, tall)) = (self.scale, self.ratio);
+        let fault = if !(least >= 0.0 && least <= most && most <= 1.0) {
+            format!("a scale from {least} to {most}: it has to lie in 0 to 1, in order")
+        } else if !(flat.is_normal() && flat > 0.0 && flat <= tall && tall.is_finite()) {
+            format!("a ratio from {flat} to {tall}: it has to be positive and in order")
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Config, fault))
+    }
+
+    pub(crate) fn settings(&self) -> String {
+        let RandomErasing { p, scale, ratio, value } = self;
+        format!("p {p}, scale {scale:?}, ratio {ratio:?}, {value:?}")
+    }
+}
