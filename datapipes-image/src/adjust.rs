@@ -1,7 +1,8 @@
 //! Brightness, contrast, saturation and sharpness, by a factor: 0 takes it away, 1 changes nothing, 2 doubles it.
 //!
 //! The formulas are those of torchvision's `transforms.v2` on `uint8` tensors. Pillow's `ImageEnhance`, which
-//! torchvision uses on PIL images, takes other weights for gray and rounds the mean: it differs by some levels.
+//! torchvision uses on PIL images, gives the same brightness and sharpness; it rounds gray values and their mean to
+//! nearest, so that contrast and saturation differ by 1 level in up to half of the values.
 
 use datapipes::{Error, ErrorKind, Result};
 

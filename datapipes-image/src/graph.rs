@@ -4,7 +4,7 @@ mod batch;
 mod colour;
 
 pub use batch::BatchGraph;
-pub use colour::{ColourGraph, EraseGraph};
+pub use colour::{ColorGraph, EraseGraph};
 
 use std::sync::Arc;
 

@@ -5,7 +5,13 @@
 //! - **Transform**: [`resize`], [`resize_shorter`], [`crop`], [`center_crop`], [`random_resized_crop`], [`hflip`],
 //!   [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they are random), for
 //!   use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
-//! - **In a graph** of pictures alone, the methods of [`DecodeGraph`] and [`ImageGraph`] say the same.
+//! - **Colours**, as torchvision makes them of `uint8` tensors: [`adjust_brightness`], [`adjust_contrast`],
+//!   [`adjust_saturation`], [`adjust_hue`], [`adjust_sharpness`], [`grayscale`], [`invert`], [`posterize`], [`solarize`],
+//!   [`autocontrast`], [`equalize`]; at random, [`ColorJitter`], [`random_grayscale`], [`RandomErasing`] and the policies
+//!   [`RandAugment`] and [`TrivialAugmentWide`].
+//! - **Mix** pictures and labels of a batch: [`MixUp`], [`CutMix`], [`RandomMix`], [`OneHot`].
+//! - **In a graph** of pictures alone, the methods of [`DecodeGraph`], [`ImageGraph`] and [`ColorGraph`] say the same;
+//!   those of [`EraseGraph`] are also for tensors, those of [`BatchGraph`] for batches.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -65,7 +71,7 @@ pub use crate::adjust::{adjust_brightness, adjust_contrast, adjust_saturation, a
 pub use crate::crop::{Rect, center_crop, crop, hflip};
 pub use crate::decode::{DecodeImage, ImageFormat, decode, dimensions};
 pub use crate::erase::RandomErasing;
-pub use crate::graph::{BatchGraph, ColourGraph, EraseGraph};
+pub use crate::graph::{BatchGraph, ColorGraph, EraseGraph};
 pub use crate::graph::{DecodeGraph, ImageGraph};
 pub use crate::gray::{grayscale, random_grayscale};
 pub use crate::hue::adjust_hue;
@@ -80,7 +86,7 @@ pub use crate::tone::{autocontrast, equalize, invert, posterize, solarize};
 
 /// What a graph of pictures needs in scope.
 pub mod prelude {
-    pub use crate::{BatchGraph, ColorJitter, ColourGraph, CutMix, EraseGraph, MixUp, OneHot};
+    pub use crate::{BatchGraph, ColorJitter, ColorGraph, CutMix, EraseGraph, MixUp, OneHot};
     pub use crate::{DecodeGraph, DecodeImage, Filter, Image, ImageGraph, Normalize, RandomResizedCrop};
     pub use crate::{RandAugment, RandomErasing, RandomMix, TrivialAugmentWide};
 }

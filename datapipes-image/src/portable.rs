@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn they_are_what_they_are_called() {
-        for i in 1..20_000 {
-            let x = f64::from(i) * 0.37e-2;
+        for i in 1..5_000 {
+            let x = f64::from(i) * 1.48e-2;
             assert!((ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs().max(1.0), "ln {x}");
             assert!(close(exp(x), x.exp()) && close(exp(-x), (-x).exp()), "exp {x}");
             let (sin, cos) = sin_cos_degrees(x * 10.0 - 360.0);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_distributions_have_their_moments() {
-        let (mut rng, draws) = (Rng::from_key([5, 0, 0, 0]), 40_000);
+        let (mut rng, draws) = (Rng::from_key([5, 0, 0, 0]), 10_000);
         for a in [1e-6, 0.1, 0.4, 1.0, 1.0000001, 2.0, 20.0, 1e6] {
             let values: Vec<f64> = (0..draws).map(|_| beta(a, &mut rng)).collect();
             assert!(values.iter().all(|x| (0.0..=1.0).contains(x)), "{a}");
@@ -159,11 +159,11 @@ mod tests {
             let variance = 0.25 / (2.0 * a + 1.0);
             let fourth = 3.0 / (16.0 * (2.0 * a + 1.0) * (2.0 * a + 3.0));
             assert!(moment(1).abs() < 4.0 * (variance / f64::from(draws)).sqrt(), "{a}: {}", moment(1));
-            assert!((moment(2) / variance - 1.0).abs() < 0.04, "{a}: {} {variance}", moment(2));
-            assert!((moment(4) / fourth - 1.0).abs() < 0.09, "{a}: {} {fourth}", moment(4));
+            assert!((moment(2) / variance - 1.0).abs() < 0.06, "{a}: {} {variance}", moment(2));
+            assert!((moment(4) / fourth - 1.0).abs() < 0.14, "{a}: {} {fourth}", moment(4));
         }
         let normals: Vec<f64> = (0..draws / 2).flat_map(|_| two_normals(&mut rng)).collect();
         let moment = |k: i32| normals.iter().map(|x| x.powi(k)).sum::<f64>() / f64::from(draws);
-        assert!(moment(1).abs() < 0.02 && (moment(2) - 1.0).abs() < 0.03 && (moment(4) - 3.0).abs() < 0.2);
+        assert!(moment(1).abs() < 0.04 && (moment(2) - 1.0).abs() < 0.06 && (moment(4) - 3.0).abs() < 0.4);
     }
 }

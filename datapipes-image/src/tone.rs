@@ -36,8 +36,7 @@ pub fn solarize(image: &mut Image, threshold: u8) {
 /// Stretches each channel such that its least value becomes 0 and its largest 255, in place. A channel of one value
 /// stays.
 ///
-/// It is torchvision's `autocontrast` on `uint8` tensors, which cuts fractions off; so does Pillow, in `f64`: it may
-/// differ by 1 level.
+/// It is torchvision's `autocontrast` on `uint8` tensors, which cuts fractions off. So does Pillow, in `f64`.
 pub fn autocontrast(image: &mut Image) {
     let ends = match image.channels() {
         1 => {
@@ -66,7 +65,7 @@ pub fn autocontrast(image: &mut Image) {
 /// Spreads the values of each channel such that all are about equally frequent, in place. A channel of one value, or
 /// of fewer than 255 pixels besides those of the largest value, stays.
 ///
-/// It is torchvision's and Pillow's `equalize`, which agree.
+/// It is torchvision's and Pillow's `equalize`.
 pub fn equalize(image: &mut Image) {
     let channels = usize::from(image.channels());
     let mut counts = [[0u64; 256]; 3];

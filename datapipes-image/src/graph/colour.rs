@@ -13,7 +13,7 @@ use crate::{
 /// [`prelude`](crate::prelude).
 ///
 /// What is said of [`ImageGraph`](crate::ImageGraph) holds here.
-pub trait ColourGraph: sealed::Sealed {
+pub trait ColorGraph: sealed::Sealed {
     /// Changes brightness, contrast, saturation and hue at random; see [`ColorJitter`].
     fn color_jitter(self, jitter: ColorJitter) -> Graph<Image>;
 
@@ -30,7 +30,7 @@ pub trait ColourGraph: sealed::Sealed {
     fn trivial_augment(self, policy: TrivialAugmentWide) -> Graph<Image>;
 }
 
-impl ColourGraph for Graph<Image> {
+impl ColorGraph for Graph<Image> {
     fn color_jitter(self, jitter: ColorJitter) -> Graph<Image> {
         let step = Step::new("color_jitter", move |mut image, rng| {
             jitter.apply(&mut image, rng)?;

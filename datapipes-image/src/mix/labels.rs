@@ -133,3 +133,60 @@ impl OneHot {
 pub fn one_hot(labels: &Tensor, classes: usize) -> Result<Tensor> {
     OneHot::new(classes).encode(labels.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_of_any_type_become_rows() {
+        let rows = [0.0, 1.0, 0.0, 1.0, 0.0, 0.0];
+        let check = |labels: Tensor| {
+            let soft = one_hot(&labels, 3).unwrap();
+            assert_eq!((soft.shape(), soft.as_slice::<f32>().unwrap()), (&[2, 3][..], &rows[..]));
+        };
+        check(Tensor::from_vec(vec![1u8, 0], [2]).unwrap());
+        check(Tensor::from_vec(vec![1i8, 0], [2]).unwrap());
+        check(Tensor::from_vec(vec![1u16, 0], [2]).unwrap());
+        check(Tensor::from_vec(vec![1i16, 0], [2]).unwrap());
+        check(Tensor::from_vec(vec![1u32, 0], [2]).unwrap());
+        check(Tensor::from_vec(vec![1i32, 0], [2]).unwrap());
+        check(Tensor::from_vec(vec![1u64, 0], [2]).unwrap());
+        check(Tensor::from_vec(vec![1i64, 0], [2]).unwrap());
+        check(Tensor::from_vec(rows.map(|value| value as f32).to_vec(), [2, 3]).unwrap());
+    }
+
+    #[test]
+    fn smoothing_takes_from_soft_labels_too() {
+        let hard = Tensor::from_vec(vec![1i64, 0], [2]).unwrap();
+        let once = OneHot::new(5).smoothing(0.2).encode(hard.clone()).unwrap();
+        let later = OneHot::new(5).smoothing(0.2).encode(one_hot(&hard, 5).unwrap()).unwrap();
+        let (once, later) = (once.as_slice::<f32>().unwrap(), later.as_slice::<f32>().unwrap());
+        assert!(once.iter().zip(later).all(|(a, b)| (a - b).abs() < 1e-7), "{once:?} {later:?}");
+        assert!((once[..5].iter().sum::<f32>() - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_label_of_no_class_is_named() {
+        for (labels, text) in [
+            (Tensor::from_vec(vec![0i64, 9, 10], [3]), "label 10, at 2 of 3, is none of 10 classes"),
+            (Tensor::from_vec(vec![-1i64], [1]), "label -1, at 0 of 1"),
+            (Tensor::from_vec(vec![u64::MAX], [1]), "label 18446744073709551615"),
+            (Tensor::from_vec(vec![1.0f32], [1]), "labels are f32 [1]"),
+            (Tensor::from_vec(vec![1i64], [1, 1]), "labels are i64 [1, 1]"),
+            (Tensor::from_vec(vec![1f32], [1, 1]), "f32 [N, 10]"),
+            (Tensor::from_vec(vec![true], [1]), "labels are bool [1]"),
+        ] {
+            let error = one_hot(&labels.unwrap(), 10).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Shape);
+            assert!(error.to_string().contains(text), "{error}");
+        }
+        let label = || Tensor::from_vec(vec![0u8], [1]).unwrap();
+        assert!(one_hot(&label(), 0).unwrap_err().to_string().contains("0 classes"));
+        assert!(one_hot(&label(), usize::MAX).unwrap_err().to_string().contains("classes: from 1"));
+        for smoothing in [-0.1, 1.1, f64::NAN] {
+            let error = OneHot::new(2).smoothing(smoothing).encode(label()).unwrap_err();
+            assert!(error.to_string().contains(&format!("smoothing of {smoothing}")), "{error}");
+        }
+    }
+}

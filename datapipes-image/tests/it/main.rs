@@ -1,5 +1,6 @@
 //! One module per promise.
 
+mod augment;
 mod colour;
 mod decode;
 mod graph;
