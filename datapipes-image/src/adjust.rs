@@ -57,14 +57,14 @@ pub fn adjust_saturation(image: &mut Image, factor: f64) -> Result<()> {
     if image.channels() == 1 || factor == 1.0 {
         return Ok(());
     }
-    let (factor, rest) = (factor as f32, (1.0 - factor) as f32);
-    // More than what rounding may take off a whole number, which would then be cut to the one below.
-    let slack = 2e-5 * (1.0 + factor);
+    let (factor, rest) = (factor as f32, f64::from((1.0 - factor) as f32));
     by_blocks(image, |[r, g, b]| {
         for ((r, g), b) in r.iter_mut().zip(g).zip(b) {
             // As `luma`: 5e-5 is more than what rounding takes off, and half of the distance to the next true value.
-            let gray = (*r * 0.2989 + *g * 0.587 + *b * 0.114 + 5e-5) as i32 as f32 * rest + slack;
-            (*r, *g, *b) = (*r * factor + gray, *g * factor + gray, *b * factor + gray);
+            let gray = f64::from((*r * 0.2989 + *g * 0.587 + *b * 0.114 + 5e-5) as i32) * rest;
+            // One rounding for the sum, as a fused multiplication and addition does.
+            let blend = |value: f32| (f64::from(value * factor) + gray) as f32;
+            (*r, *g, *b) = (blend(*r), blend(*g), blend(*b));
         }
     });
     Ok(())
@@ -83,7 +83,7 @@ pub fn adjust_sharpness(image: &mut Image, factor: f64) -> Result<()> {
     if width <= 2 || height <= 2 || factor == 1.0 {
         return Ok(());
     }
-    let (rest, stride) = ((1.0 - factor) as f32, width as usize * step);
+    let (rest, stride) = (f64::from((1.0 - factor) as f32), width as usize * step);
     let inner = step..stride - step;
     let data = image.data_mut();
     // The sums of three values of a column need the row above as it was.
@@ -101,7 +101,8 @@ pub fn adjust_sharpness(image: &mut Image, factor: f64) -> Result<()> {
             // Thirteenths are never half-way between two numbers. The sum is below 2¹².
             let mean = i32::from(u16::div_euclid(a + b + c + 4 * u16::from(value) + 6, 13));
             let value = i32::from(value);
-            *out = (value as f32 + (mean - value) as f32 * rest).clamp(0.0, 255.0) as i32 as u8;
+            *out =
+                ((f64::from(value) + f64::from(mean - value) * rest) as f32).clamp(0.0, 255.0) as i32 as u8;
         }
         std::mem::swap(&mut above, &mut row);
     }

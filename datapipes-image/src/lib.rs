@@ -86,7 +86,7 @@ pub use crate::tone::{autocontrast, equalize, invert, posterize, solarize};
 
 /// What a graph of pictures needs in scope.
 pub mod prelude {
-    pub use crate::{BatchGraph, ColorJitter, ColorGraph, CutMix, EraseGraph, MixUp, OneHot};
+    pub use crate::{BatchGraph, ColorGraph, ColorJitter, CutMix, EraseGraph, MixUp, OneHot};
     pub use crate::{DecodeGraph, DecodeImage, Filter, Image, ImageGraph, Normalize, RandomResizedCrop};
     pub use crate::{RandAugment, RandomErasing, RandomMix, TrivialAugmentWide};
 }

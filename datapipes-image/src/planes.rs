@@ -12,14 +12,16 @@ pub(crate) type Block = [[f32; BLOCK]; 3];
 /// numbers. The last block may have values that belong to no pixel.
 pub(crate) fn by_blocks(image: &mut Image, f: impl Fn(&mut Block)) {
     debug_assert_eq!(image.channels(), 3);
-    let mut block = [[0.0; BLOCK]; 3];
+    let (mut block, mut bytes) = ([[0.0; BLOCK]; 3], [[0; BLOCK]; 3]);
     for pixels in image.data_mut().as_chunks_mut::<3>().0.chunks_mut(BLOCK) {
         let [r, g, b] = &mut block;
         for (((pixel, r), g), b) in pixels.iter().zip(r).zip(g).zip(b) {
             [*r, *g, *b] = pixel.map(f32::from);
         }
         f(&mut block);
-        let bytes = block.each_ref().map(|plane| plane.map(|value| value.clamp(0.0, 255.0) as i32 as u8));
+        for (to, value) in bytes.as_flattened_mut().iter_mut().zip(block.as_flattened()) {
+            *to = value.clamp(0.0, 255.0) as i32 as u8;
+        }
         let [r, g, b] = &bytes;
         for (((pixel, r), g), b) in pixels.iter_mut().zip(r).zip(g).zip(b) {
             *pixel = [*r, *g, *b];

@@ -84,16 +84,21 @@ fn equalizing(counts: &[u64; 256]) -> [u8; 256] {
     if step == 0 {
         return table(|value| value);
     }
-    let mut below = step / 2;
-    counts.map(|count| {
-        let value = (below / step).min(255) as u8;
+    let (mut below, mut table) = (step / 2, [0; 256]);
+    for (place, count) in table.iter_mut().zip(counts) {
+        *place = (below / step).min(255) as u8;
         below += count;
-        value
-    })
+    }
+    table
 }
 
 fn table(f: impl Fn(u8) -> u8) -> [u8; 256] {
-    std::array::from_fn(|value| f(value as u8))
+    // A loop: `array::from_fn` would be unrolled 256 times.
+    let mut table = [0; 256];
+    for (place, value) in table.iter_mut().zip(0..=255) {
+        *place = f(value);
+    }
+    table
 }
 
 /// Runs each value through a function, which is asked once for each of the 256.

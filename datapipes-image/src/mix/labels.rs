@@ -153,7 +153,7 @@ mod tests {
         check(Tensor::from_vec(vec![1i32, 0], [2]).unwrap());
         check(Tensor::from_vec(vec![1u64, 0], [2]).unwrap());
         check(Tensor::from_vec(vec![1i64, 0], [2]).unwrap());
-        check(Tensor::from_vec(rows.map(|value| value as f32).to_vec(), [2, 3]).unwrap());
+        check(Tensor::from_vec(rows.to_vec(), [2, 3]).unwrap());
     }
 
     #[test]
