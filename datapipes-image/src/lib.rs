@@ -1,14 +1,21 @@
 //! Pictures for `datapipes`: decoding and augmentation, as plain functions and as steps of a graph.
 //!
-//! - **Decode** JPEG, PNG, WebP, GIF, BMP and TIFF to 8-bit RGB: [`decode`], [`DecodeImage`]. What is cut short or damaged is an error,
-//!   never a picture with a grey lower half; what would not fit in memory is refused from its header.
+//! - **Decode** JPEG, PNG, WebP, GIF, BMP and TIFF to 8-bit RGB: [`decode()`], [`DecodeImage`]. What is cut short or
+//!   damaged is an error, never a picture with a grey lower half; what would not fit in memory is refused from its header.
+//! - **All in one step**, from files to the rows of a batch, with nothing in between: [`ImageRows`]. The fastest way.
 //! - **Transform**: [`resize()`], [`resize_shorter`], [`crop()`], [`center_crop`], [`five_crop`], [`random_crop`],
 //!   [`random_resized_crop`], [`pad()`], [`hflip`], [`vflip`], [`rotate`], [`affine()`], [`random_rotation`],
-//!   [`random_affine`], [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they
-//!   are random), for use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
+//!   [`random_affine`], [`gaussian_blur`], [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng)
+//!   where they are random), for use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
+//! - **Colours**, as torchvision makes them of `uint8` tensors: [`adjust_brightness`], [`adjust_contrast`],
+//!   [`adjust_saturation`], [`adjust_hue`], [`adjust_sharpness`], [`grayscale`], [`invert`], [`posterize`], [`solarize`],
+//!   [`autocontrast`], [`equalize`]; at random, [`ColorJitter`], [`random_grayscale`], [`RandomErasing`] and the policies
+//!   [`RandAugment`] and [`TrivialAugmentWide`].
 //! - **Targets** move with their picture: a [`Mask`], [`Boxes`] or [`Keypoints`] go through the same [`Geometry`],
 //!   which is drawn once.
-//! - **In a graph** of pictures alone, the methods of [`DecodeGraph`] and [`ImageGraph`] say the same.
+//! - **Mix** pictures and labels of a batch: [`MixUp`], [`CutMix`], [`RandomMix`], [`OneHot`].
+//! - **In a graph** of pictures alone, the methods of [`DecodeGraph`], [`ImageGraph`] and [`ColorGraph`] say the same;
+//!   those of [`EraseGraph`] are also for tensors, those of [`BatchGraph`] for batches.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -54,12 +61,18 @@
 //!   without SIMD. Programs with it contain work of the Independent JPEG Group, whose licence asks to be named.
 
 mod blur;
+mod color;
 mod crop;
 mod decode;
+mod erase;
 mod geometry;
 mod graph;
 mod image;
 mod layout;
+mod mix;
+mod planes;
+mod policy;
+mod portable;
 mod random;
 mod resize;
 mod rows;
@@ -67,15 +80,22 @@ mod targets;
 mod tensor;
 
 pub use crate::blur::gaussian_blur;
+pub use crate::color::{
+    ColorJitter, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation, adjust_sharpness,
+    autocontrast, equalize, grayscale, invert, posterize, random_grayscale, solarize,
+};
 pub use crate::crop::{Rect, center_crop, crop, five_crop, hflip, vflip};
 pub use crate::decode::{DecodeImage, ImageFormat, decode, decode_jpeg_part, dimensions};
+pub use crate::erase::RandomErasing;
 pub use crate::geometry::{
     Affine, Draw, Fill, Geometry, Op, PadMode, Padding, RandomAffine, RandomCrop, RandomFlip, RandomRotation,
     Rotation, Spatial, Warp, affine, pad, random_affine, random_crop, random_rotation, rotate,
 };
-pub use crate::graph::{DecodeGraph, ImageGraph};
+pub use crate::graph::{BatchGraph, ColorGraph, DecodeGraph, EraseGraph, ImageGraph};
 pub use crate::image::Image;
 pub use crate::layout::Layout;
+pub use crate::mix::{CutMix, MixUp, OneHot, RandomMix, one_hot};
+pub use crate::policy::{RandAugment, TrivialAugmentWide};
 pub use crate::random::{RandomResizedCrop, random_resized_crop};
 pub use crate::resize::{Filter, resize, resize_shorter, resized_crop};
 pub use crate::rows::{ImageRows, ImageRowsGraph};
@@ -85,7 +105,9 @@ pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tens
 /// What a graph of pictures needs in scope.
 pub mod prelude {
     pub use crate::{
-        DecodeGraph, DecodeImage, Filter, Geometry, Image, ImageGraph, ImageRows, ImageRowsGraph, Layout,
-        Normalize, Padding, RandomAffine, RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation,
+        BatchGraph, ColorGraph, ColorJitter, CutMix, DecodeGraph, DecodeImage, EraseGraph, Filter, Geometry,
+        Image, ImageGraph, ImageRows, ImageRowsGraph, Layout, MixUp, Normalize, OneHot, Padding, RandAugment,
+        RandomAffine, RandomCrop, RandomErasing, RandomFlip, RandomMix, RandomResizedCrop, RandomRotation,
+        TrivialAugmentWide,
     };
 }

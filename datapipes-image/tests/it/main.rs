@@ -1,6 +1,8 @@
 //! One module per promise.
 
+mod augment;
 mod blur;
+mod colour;
 mod damage;
 mod decode;
 mod formats;

@@ -1,5 +1,11 @@
 //! The methods that a graph of files or pictures gets.
 
+mod batch;
+mod colour;
+
+pub use batch::BatchGraph;
+pub use colour::{ColorGraph, EraseGraph};
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -192,9 +198,11 @@ mod sealed {
 
     impl Sealed for datapipes::Graph<bytes::Bytes> {}
     impl Sealed for datapipes::Graph<crate::Image> {}
+    impl Sealed for datapipes::Graph<datapipes::Tensor> {}
+    impl Sealed for datapipes::Graph<(datapipes::Tensor, datapipes::Tensor)> {}
 }
 
-/// A picture in, something out.
+/// One thing in, mostly a picture, and one out.
 struct Step<F> {
     name: &'static str,
     settings: String,
@@ -206,6 +214,13 @@ impl<F> Step<F> {
     fn new<Out>(name: &'static str, f: F) -> Self
     where
         F: Fn(Image, &mut Rng) -> Result<Out> + Send + Sync + 'static,
+    {
+        Step::over(name, f)
+    }
+
+    fn over<In, Out>(name: &'static str, f: F) -> Self
+    where
+        F: Fn(In, &mut Rng) -> Result<Out> + Send + Sync + 'static,
     {
         Step { name, settings: String::new(), problem: None, f: Arc::new(f) }
     }
@@ -220,17 +235,17 @@ impl<F> Step<F> {
     }
 }
 
-impl<Out: Weigh, F> Pipe<Image> for Step<F>
+impl<In: Send + 'static, Out: Weigh, F> Pipe<In> for Step<F>
 where
-    F: Fn(Image, &mut Rng) -> Result<Out> + Send + Sync + 'static,
+    F: Fn(In, &mut Rng) -> Result<Out> + Send + Sync + 'static,
 {
     type Out = Out;
 
-    fn apply(&self, input: Items<Image>, cx: &Context) -> Items<Out> {
+    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
         let (f, context) = (self.f.clone(), cx.clone());
         input.each(cx, move |item| {
             let mut rng = context.rng(item.origin());
-            Some(item.try_map(|image| f(image, &mut rng)))
+            Some(item.try_map(|value| f(value, &mut rng)))
         })
     }
     fn name(&self) -> String {

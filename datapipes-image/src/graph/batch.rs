@@ -1,0 +1,74 @@
+//! Mixing, for a graph of batches.
+
+use datapipes::{Graph, Result, Rng, Tensor};
+
+use super::{Step, Weigh, sealed};
+use crate::{CutMix, MixUp, OneHot, RandomMix};
+
+/// What is done to batches of pictures and labels. Bring it into scope by the [`prelude`](crate::prelude).
+///
+/// All run on the CPU workers, on many batches at once, and keep order. What is random depends on seed, epoch, node and
+/// batch alone.
+///
+/// ```
+/// use datapipes::{Graph, Tensor};
+/// use datapipes_image::prelude::*;
+///
+/// let samples: Graph<(Tensor, u32)> = Graph::range(0..8).map(|n| {
+///     (Tensor::from_vec(vec![n as f32; 3 * 4 * 4], [3, 4, 4]).expect("it fits"), n as u32)
+/// });
+/// let batches = samples.batch(4).collate().mixup(MixUp::new(0.2, 8));
+/// let (images, labels) = &batches.collect()?[0];
+/// assert_eq!((images.shape(), labels.shape()), (&[4, 3, 4, 4][..], &[4, 8][..]));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+pub trait BatchGraph: sealed::Sealed {
+    /// Mixes each picture with another of its batch; see [`MixUp`].
+    fn mixup(self, mixup: MixUp) -> Self;
+
+    /// Puts a part of another picture of the batch into each; see [`CutMix`].
+    fn cutmix(self, cutmix: CutMix) -> Self;
+
+    /// Does one or the other, batch by batch; see [`RandomMix`].
+    fn random_mix(self, mix: RandomMix) -> Self;
+
+    /// Makes probabilities of the labels; see [`OneHot`].
+    fn one_hot(self, one_hot: OneHot) -> Self;
+}
+
+type Batch = (Tensor, Tensor);
+
+impl BatchGraph for Graph<Batch> {
+    fn mixup(self, mixup: MixUp) -> Self {
+        let step = step("mixup", move |batch, rng| mixup.apply(batch, rng));
+        self.pipe(step.settings(mixup.settings()).check(mixup.check()))
+    }
+
+    fn cutmix(self, cutmix: CutMix) -> Self {
+        let step = step("cutmix", move |batch, rng| cutmix.apply(batch, rng));
+        self.pipe(step.settings(cutmix.settings()).check(cutmix.check()))
+    }
+
+    fn random_mix(self, mix: RandomMix) -> Self {
+        let step = step("random_mix", move |batch, rng| mix.apply(batch, rng));
+        self.pipe(step.settings(mix.settings()).check(mix.check()))
+    }
+
+    fn one_hot(self, one_hot: OneHot) -> Self {
+        let step = step("one_hot", move |(images, labels), _| Ok((images, one_hot.encode(labels)?)));
+        self.pipe(step.settings(one_hot.settings()).check(one_hot.check()))
+    }
+}
+
+fn step<F>(name: &'static str, f: F) -> Step<F>
+where
+    F: Fn(Batch, &mut Rng) -> Result<Batch> + Send + Sync + 'static,
+{
+    Step::over(name, f)
+}
+
+impl Weigh for Batch {
+    fn bytes(&self) -> usize {
+        self.0.byte_len() + self.1.byte_len()
+    }
+}

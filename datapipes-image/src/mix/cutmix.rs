@@ -1,0 +1,220 @@
+//! A rectangle of another picture.
+
+use datapipes::{DType, Element, Error, ErrorKind, Result, Rng, Tensor};
+
+use super::{Batch, OneHot, check_alpha, check_batch, mix_labels, with_previous};
+use crate::Rect;
+use crate::portable::beta;
+
+/// Puts a rectangle of the picture before it into each picture of a batch (Yun et al. 2019), the same rectangle for the
+/// batch. The labels are mixed by its area.
+///
+/// It is torchvision's `CutMix`. The rectangle has `1 - λ` of the area, with λ from the distribution Beta(α, α), unless it
+/// reaches over the edge, where it is cut off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CutMix {
+    alpha: f64,
+    classes: usize,
+    channels_last: bool,
+}
+
+impl CutMix {
+    /// With this α, and labels of so many classes, for pictures of `[N, channels, height, width]`.
+    pub fn new(alpha: f64, classes: usize) -> Self {
+        CutMix { alpha, classes, channels_last: false }
+    }
+
+    /// For pictures of `[N, height, width, channels]`.
+    pub fn channels_last(self) -> Self {
+        CutMix { channels_last: true, ..self }
+    }
+
+    /// Which part comes from the other picture, in pictures of this size. Drawn are λ, column and row of the middle.
+    ///
+    /// # Panics
+    /// If an edge is 0.
+    pub fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Rect {
+        let own = beta(self.alpha, rng);
+        let (x, y) = (rng.below(u64::from(width)) as u32, rng.below(u64::from(height)) as u32);
+        around(x, y, own, width, height)
+    }
+
+    /// Mixes a batch: pictures of `f32` or `u8`, and labels as [`OneHot::encode`] takes them. The pictures are changed in
+    /// place, but for a shared tensor, which is copied; labels become `f32`, `[N, classes]`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if α is not positive or there are no classes; [`ErrorKind::Shape`] if there are not as many
+    /// pictures as labels, a label is none of the classes, or the pictures are not of rank 4, empty, or have their
+    /// channels at the other end; [`ErrorKind::Unsupported`] for pictures of another type.
+    pub fn apply(&self, (mut images, labels): Batch, rng: &mut Rng) -> Result<Batch> {
+        self.check()?;
+        check_batch("cutmix", &images, &labels)?;
+        let (width, height, channels) = self.size(&images)?;
+        let labels = OneHot::new(self.classes).encode(labels)?;
+        let part = self.part(width, height, rng);
+        // Runs of neighbours in memory: of a row, or of a row of all channels.
+        let runs = match self.channels_last {
+            false => Runs::new(part, width, height, channels, 1),
+            true => Runs::new(part, width, height, 1, channels),
+        };
+        match images.dtype() {
+            DType::F32 => runs.paste(images.as_mut_slice::<f32>()?, labels.shape()[0]),
+            DType::U8 => runs.paste(images.as_mut_slice::<u8>()?, labels.shape()[0]),
+            other => {
+                let message = format!("cutmix of {other}: f32 or u8");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+        }
+        Ok((images, mix_labels(labels, outside(part, width, height))?))
+    }
+
+    /// Width, height and channels.
+    fn size(&self, images: &Tensor) -> Result<(u32, u32, usize)> {
+        let refused = |why: &str| {
+            let message = format!("cutmix of images {:?}: {why}", images.shape());
+            Error::new(ErrorKind::Shape, message)
+        };
+        let &[_, a, b, c] = images.shape() else { return Err(refused("not of rank 4")) };
+        let (channels, height, width, other) = if self.channels_last { (c, a, b, a) } else { (a, b, c, c) };
+        if !matches!(channels, 1 | 3) && matches!(other, 1 | 3) {
+            let last = if self.channels_last { "first" } else { "last" };
+            return Err(refused(&format!("the channels seem to come {last}; see `CutMix::channels_last`")));
+        }
+        match (u32::try_from(width), u32::try_from(height)) {
+            (Ok(w), Ok(h)) if w > 0 && h > 0 => Ok((w, h, channels)),
+            _ => Err(refused("no pixels, or too many")),
+        }
+    }
+
+    /// [`ErrorKind::Config`] if a setting makes no sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_alpha(self.alpha).and(OneHot::new(self.classes).check())
+    }
+
+    pub(crate) fn settings(&self) -> String {
+        let last = if self.channels_last { ", channels last" } else { "" };
+        format!("alpha {}, {} classes{last}", self.alpha, self.classes)
+    }
+}
+
+/// A part of the picture's shape with `1 - own` of its area, around a pixel.
+fn around(x: u32, y: u32, own: f64, width: u32, height: u32) -> Rect {
+    let reach = 0.5 * (1.0 - own).sqrt();
+    let along = |middle: u32, edge: u32| {
+        let half = (reach * f64::from(edge)) as u32;
+        (middle.saturating_sub(half), middle.saturating_add(half).min(edge))
+    };
+    let ((left, right), (top, bottom)) = (along(x, width), along(y, height));
+    Rect { x: left, y: top, width: right - left, height: bottom - top }
+}
+
+/// How much of the area is not in a part.
+fn outside(part: Rect, width: u32, height: u32) -> f64 {
+    let area = |width: u32, height: u32| f64::from(width) * f64::from(height);
+    1.0 - area(part.width, part.height) / area(width, height)
+}
+
+/// Where the values of a part lie in a picture.
+struct Runs {
+    planes: usize,
+    plane: usize,
+    stride: usize,
+    rows: std::ops::Range<usize>,
+    row: std::ops::Range<usize>,
+}
+
+impl Runs {
+    fn new(part: Rect, width: u32, height: u32, planes: usize, pixel: usize) -> Self {
+        let stride = width as usize * pixel;
+        let (x, y) = (part.x as usize, part.y as usize);
+        Runs {
+            planes,
+            plane: stride * height as usize,
+            stride,
+            rows: y..y + part.height as usize,
+            row: x * pixel..(x + part.width as usize) * pixel,
+        }
+    }
+
+    fn paste<T: Element + Copy>(&self, values: &mut [T], images: usize) {
+        with_previous(values, images, |image, before| {
+            for plane in 0..self.planes {
+                for row in self.rows.clone() {
+                    let start = plane * self.plane + row * self.stride;
+                    let run = start + self.row.start..start + self.row.end;
+                    image[run.clone()].copy_from_slice(&before[run]);
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_torchvisions() {
+        for line in include_str!("../../tests/data/colour.cutmix.txt").lines() {
+            let numbers: Vec<f64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+            let [w, h, own, x, y, x1, y1, x2, y2, area] = numbers[..] else { panic!("{line}") };
+            let part = around(x as u32, y as u32, own, w as u32, h as u32);
+            assert_eq!(
+                [part.x, part.y, part.x + part.width, part.y + part.height],
+                [x1, y1, x2, y2].map(|v| v as u32)
+            );
+            assert!((outside(part, w as u32, h as u32) - area).abs() < 1e-12, "{line}");
+        }
+    }
+
+    #[test]
+    fn golden_parts() {
+        let mut rng = Rng::from_key([1, 2, 3, 4]);
+        let parts: Vec<_> = (0..3).map(|_| CutMix::new(1.0, 2).part(224, 160, &mut rng)).collect();
+        let parts: Vec<_> = parts.iter().map(|part| [part.x, part.y, part.width, part.height]).collect();
+        assert_eq!(parts, GOLDEN, "{parts:?}");
+    }
+
+    const GOLDEN: [[u32; 4]; 3] = [[100, 0, 124, 113], [73, 0, 151, 84], [0, 0, 123, 58]];
+
+    #[test]
+    fn the_part_and_only_it_is_pasted_in_both_layouts() {
+        let (n, c, h, w) = (3, 3, 6, 5);
+        let mut rng = Rng::from_key([3, 0, 0, 0]);
+        let part = CutMix::new(1.0, 3).part(w as u32, h as u32, &mut Rng::from_key([3, 0, 0, 0]));
+        assert!(part.width > 0 && part.height > 0 && part.width < w as u32, "{part:?}");
+        let value = |i: usize, c: usize, y: usize, x: usize| (i * 90 + c * 30 + y * 5 + x) as f32;
+        let labels = || Tensor::from_vec(vec![0u8, 1, 2], [3]).unwrap();
+        let inside = |y: usize, x: usize| {
+            (part.x..part.x + part.width).contains(&(x as u32))
+                && (part.y..part.y + part.height).contains(&(y as u32))
+        };
+        let from = |i: usize, y: usize, x: usize| if inside(y, x) { (i + n - 1) % n } else { i };
+
+        let (mut first, mut wanted) = (Vec::new(), Vec::new());
+        let (mut last, mut wanted_last) = (Vec::new(), Vec::new());
+        for i in 0..n {
+            for (c, y, x) in (0..c).flat_map(|c| (0..h).flat_map(move |y| (0..w).map(move |x| (c, y, x)))) {
+                first.push(value(i, c, y, x));
+                wanted.push(value(from(i, y, x), c, y, x));
+            }
+            for (y, x, c) in (0..h).flat_map(|y| (0..w).flat_map(move |x| (0..c).map(move |c| (y, x, c)))) {
+                last.push(value(i, c, y, x) as u8);
+                wanted_last.push(value(from(i, y, x), c, y, x) as u8);
+            }
+        }
+        let images = Tensor::from_vec(first, [n, c, h, w]).unwrap();
+        let (images, soft) = CutMix::new(1.0, 3).apply((images, labels()), &mut rng).unwrap();
+        assert_eq!(images.as_slice::<f32>().unwrap(), wanted);
+        let own = outside(part, w as u32, h as u32) as f32;
+        let soft = soft.as_slice::<f32>().unwrap();
+        for (is, should) in soft.iter().zip([own, 0.0, 1.0 - own, 1.0 - own, own, 0.0, 0.0, 1.0 - own, own]) {
+            assert!((is - should).abs() < 1e-6, "{soft:?}");
+        }
+
+        let images = Tensor::from_vec(last, [n, h, w, c]).unwrap();
+        let rng = &mut Rng::from_key([3, 0, 0, 0]);
+        let (images, _) = CutMix::new(1.0, 3).channels_last().apply((images, labels()), rng).unwrap();
+        assert_eq!(images.as_slice::<u8>().unwrap(), wanted_last);
+    }
+}
