@@ -70,7 +70,6 @@ mod graph;
 mod image;
 mod layout;
 mod mix;
-mod planes;
 mod policy;
 mod portable;
 mod random;

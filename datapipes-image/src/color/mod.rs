@@ -4,6 +4,7 @@ mod adjust;
 mod gray;
 mod hue;
 mod jitter;
+mod planes;
 mod tone;
 
 pub(crate) use self::adjust::check_probability;

@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn row_114_a_decoders_panic_is_an_error_about_the_picture() {
-        let error = guarded(|| panic!("index out of bounds")).unwrap_err();
+        let error = guarded::<Image>(|| panic!("index out of bounds")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(error.kind().is_about_an_item(), "a policy may skip it");
         assert!(error.to_string().contains("the decoder panicked: index out of bounds"), "{error}");
