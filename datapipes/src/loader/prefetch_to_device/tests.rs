@@ -33,7 +33,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 fn uploads_are_the_loaders_batches_in_order() {
     for (workers, depth) in [(0, 1), (0, 3), (2, 1), (2, 3)] {
         let loader = loader(workers);
-        let device = loader.prefetch_to_device(|batch| Ok::<_, BoxError>(batch)).depth(depth);
+        let device = loader.prefetch_to_device(Ok::<_, BoxError>).depth(depth);
         for epoch in 0..3 {
             let wanted: Vec<Vec<u64>> = loader.epoch(epoch).blocking().collect::<Result<_>>().unwrap();
             let got: Vec<_> = device.epoch(epoch).blocking().collect::<Result<_>>().unwrap();
@@ -42,7 +42,7 @@ fn uploads_are_the_loaders_batches_in_order() {
             assert_eq!(streamed, wanted, "{workers} workers");
         }
     }
-    let nothing = numbers(0).prefetch_to_device(|n| Ok::<_, BoxError>(n));
+    let nothing = numbers(0).prefetch_to_device(Ok::<_, BoxError>);
     assert_eq!(nothing.epoch(0).blocking().count(), 0);
     let mut ended = nothing.epoch(0).blocking();
     assert!(ended.next().is_none() && ended.next().is_none());
@@ -153,13 +153,13 @@ fn errors_above_the_upload_are_the_loaders() {
     let failing = DataLoader::builder(graph.clone()).build().unwrap();
     let skipping = DataLoader::builder(graph).on_error(OnError::skip(1)).build().unwrap();
 
-    let device = failing.prefetch_to_device(|n| Ok::<_, BoxError>(n));
+    let device = failing.prefetch_to_device(Ok::<_, BoxError>);
     let mut epoch = device.epoch(0).blocking();
     assert_eq!(epoch.by_ref().take(2).collect::<Result<Vec<_>>>().unwrap(), [0, 1]);
     assert_eq!(epoch.next().unwrap().unwrap_err().to_string(), "try_map: 0:2: odd");
     assert!(epoch.next().is_none());
 
-    let device = skipping.prefetch_to_device(|n| Ok::<_, BoxError>(n));
+    let device = skipping.prefetch_to_device(Ok::<_, BoxError>);
     assert_eq!(device.epoch(0).blocking().collect::<Result<Vec<_>>>().unwrap(), [0, 1, 3, 4, 5]);
 }
 
