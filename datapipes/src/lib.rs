@@ -26,6 +26,7 @@
 //! - All built-in steps are methods of [`Graph`]; their types, with the rarer settings, are in [`pipes`].
 //! - Data that is read by index or key (a global shuffle, splits, samplers): [`Indexed`] and [`index`].
 //! - Workers, order, ranks, memory, error policy: [`loader::Builder`] and [`OnError`].
+//! - The next batch on the GPU while a step is computed: [`DataLoader::prefetch_to_device`].
 //! - Figures and the bottleneck: [`DataLoader::stats`] and [`DataLoader::explain`].
 //! - What a sample must be to become part of a batch: [`Collate`]; what a batch is: [`Tensor`].
 //! - A step of your own: [`Graph::map`] and its siblings for a closure, [`Graph::through`] for a function from stream
@@ -36,6 +37,7 @@
 //!
 //! # Features
 //! - `derive`: `#[derive(Collate)]` for structs.
+//! - `ndarray`: tensors as arrays of `ndarray`, and back ([`Tensor`]'s `view`, `view_mut`, `into_array`, `from_array`).
 //! - `testing`: the conformance kit for pipes, `datapipes::testing`.
 
 #![warn(missing_docs)]
@@ -46,6 +48,8 @@ mod context;
 mod error;
 mod item;
 mod items;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod pipe;
 mod rng;
 mod rows;
@@ -73,7 +77,7 @@ pub use graph::{BuildError, Graph};
 pub use index::{Indexed, Lookup, MapPipe};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
-pub use loader::{Blocking, DataLoader, Epoch, OnError};
+pub use loader::{Blocking, DataLoader, DeviceEpoch, DeviceLoader, Epoch, OnError};
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use rng::Rng;
 pub use run::blocking;

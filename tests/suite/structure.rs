@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The files that are the contract: they know only each other.
 const CONTRACT: &[&str] =
-    &["pipe", "item", "items", "chunk", "error", "context", "rng", "rows", "tensor", "collate"];
+    &["pipe", "item", "items", "chunk", "error", "context", "rng", "rows", "tensor", "ndarray", "collate"];
 
 /// Which parts of `datapipes/src` a part may know besides itself.
 const MAY_KNOW: &[(&str, &[&str])] = &[
@@ -35,6 +35,8 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-", "pipes"),
     ("datapipes-", "index"),
     ("datapipes-derive/", "derived"),
+    // An adapter to a framework is a loader of its own kind.
+    ("datapipes-candle/", "loader"),
     // Stores and tables may have to block, and may not start work.
     ("datapipes-io/", "run::blocking"),
 ];

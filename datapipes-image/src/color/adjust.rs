@@ -7,9 +7,9 @@
 use datapipes::{Error, ErrorKind, Result};
 
 use super::gray::mean;
+use super::planes::by_blocks;
 use super::tone::map;
 use crate::Image;
-use super::planes::by_blocks;
 
 /// Multiplies all values, in place: torchvision's `adjust_brightness`. What is above 255 becomes 255, fractions are
 /// cut off.

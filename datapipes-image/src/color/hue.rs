@@ -2,8 +2,8 @@
 
 use datapipes::{Error, ErrorKind, Result};
 
-use crate::Image;
 use super::planes::{Block, by_blocks};
+use crate::Image;
 
 /// Turns the hue of each pixel, in place: by 0 not, by 0.5 or -0.5 half around the circle, to the complement. A gray
 /// picture stays as it is.

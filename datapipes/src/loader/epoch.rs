@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 
+use super::prefetch_to_device::Figures;
 use super::{OnError, Stats};
 use crate::items::polled;
 use crate::run::{Engine, EpochRun, Running, block_on};
@@ -57,6 +58,8 @@ pub struct Epoch<T> {
     failed: u64,
     produce_ns: f64,
     delivered: u64,
+    /// Where it is read by a device stage.
+    device: Option<Figures>,
 }
 
 enum State<T> {
@@ -84,6 +87,7 @@ impl<T: Send + 'static> Epoch<T> {
             failed: 0,
             produce_ns: 0.0,
             delivered: 0,
+            device: None,
         }
     }
 
@@ -92,6 +96,13 @@ impl<T: Send + 'static> Epoch<T> {
     pub fn blocking(mut self) -> Blocking<T> {
         self.blocking = true;
         Blocking(self)
+    }
+
+    /// The epoch, to be read by a device stage, and where its figures will be.
+    pub(super) fn on_device(mut self) -> (Self, Figures) {
+        let figures = Figures::default();
+        self.device = Some(figures.clone());
+        (self, figures)
     }
 
     /// The epoch with the origin of each item.
@@ -117,6 +128,10 @@ impl<T: Send + 'static> Epoch<T> {
                 State::Running(running) => running,
                 State::Fresh => match Running::start(&self.engine, self.number, !self.blocking) {
                     Ok(running) => {
+                        if let Some(Figures { gauge, run }) = &self.device {
+                            let _ = running.run.device.set(gauge.clone());
+                            let _ = run.set(running.run.clone());
+                        }
                         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) =
                             Some(running.run.clone());
                         self.run = Some(running.run.clone());

@@ -3,6 +3,7 @@
 mod builder;
 mod epoch;
 mod policy;
+mod prefetch_to_device;
 mod stats;
 
 use std::fmt;
@@ -13,7 +14,8 @@ pub use crate::settings::Order;
 pub use builder::Builder;
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
-pub use stats::{NodeStats, SegmentStats, Stats};
+pub use prefetch_to_device::{DeviceBlocking, DeviceEpoch, DeviceLoader};
+pub use stats::{DeviceStats, NodeStats, SegmentStats, Stats};
 
 use crate::plan::Explain;
 use crate::run::{Engine, EpochRun};

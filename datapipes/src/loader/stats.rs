@@ -23,10 +23,13 @@ pub struct Stats {
     pub nodes: Vec<NodeStats>,
     /// Each segment.
     pub segments: Vec<SegmentStats>,
-    /// How long the consumer waited: for the queue, or for the graph itself where that ran on its thread.
+    /// How long the consumer waited: for the queue, or for the graph itself where that ran on its thread; for a
+    /// batch on the device with [`prefetch_to_device`](crate::DataLoader::prefetch_to_device).
     pub waited: Duration,
     /// The queue in front of the consumer, if it paid for itself.
     pub queue: Option<QueueStats>,
+    /// The device stage, if the epoch is read by one.
+    pub device: Option<DeviceStats>,
     /// Which part sets the pace, and why it is thought so.
     pub bottleneck: String,
 }
@@ -91,6 +94,18 @@ pub struct QueueStats {
     pub producer_waited: Duration,
     /// Time that thread worked.
     pub producer_busy: Duration,
+}
+
+/// What happened at the device stage.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceStats {
+    /// Batches that were uploaded.
+    pub uploaded: u64,
+    /// Time spent in uploads.
+    pub busy: Duration,
+    /// How many batches are kept ready, besides the one that the consumer holds.
+    pub depth: u64,
 }
 
 fn ns(counter: &AtomicU64) -> Duration {
@@ -161,14 +176,20 @@ impl Stats {
             producer_waited: ns(&gauge.full_ns),
             producer_busy: ns(&gauge.busy_ns),
         });
+        let device = run.device.get();
         let mut stats = Stats {
             wall: run.wall(),
             delivered: run.counts().0,
             skipped: run.counts().1,
             nodes: nodes.collect(),
             segments: segments.collect(),
-            waited: run.consumer_waited(),
+            waited: device.map_or_else(|| run.consumer_waited(), |gauge| ns(&gauge.waited_ns)),
             queue,
+            device: device.map(|gauge| DeviceStats {
+                uploaded: gauge.uploaded.load(Relaxed),
+                busy: ns(&gauge.busy_ns),
+                depth: gauge.depth.load(Relaxed),
+            }),
             bottleneck: String::new(),
         };
         stats.bottleneck = stats.find_bottleneck(settings.workers);
@@ -192,8 +213,13 @@ impl Stats {
         if waited < 0.05 {
             return format!("the consumer: it waited for {:.1} % of the time", waited * 100.0);
         }
+        let upload = self.device.as_ref().map_or(0.0, |device| device.busy.as_secs_f64() / wall);
+        if upload >= 0.5 {
+            return format!("the upload to the device: busy for {:.0} % of the time", upload * 100.0);
+        }
         let Some(queue) = &self.queue else {
-            return format!("the graph, inline on the consumer's thread; most of it in `{busiest}`");
+            let whose = if self.device.is_some() { "device stage's" } else { "consumer's" };
+            return format!("the graph, inline on the {whose} thread; most of it in `{busiest}`");
         };
         let cpu = self.segments.iter().filter(|s| s.work == Work::Cpu && !s.inline);
         let pool = cpu.clone().map(|s| s.busy.as_secs_f64()).sum::<f64>() / (wall * workers.max(1) as f64);
@@ -305,6 +331,9 @@ impl fmt::Display for Stats {
             )?;
         }
         match &self.queue {
+            None if self.device.is_some() => {
+                writeln!(f, "queue: none; the graph runs on the device stage's thread")?;
+            }
             None => writeln!(f, "queue: none; the graph runs on the consumer's thread")?,
             Some(q) => writeln!(
                 f,
@@ -313,6 +342,9 @@ impl fmt::Display for Stats {
                 q.depth,
                 q.producer_waited.as_secs_f64()
             )?,
+        }
+        if let Some(DeviceStats { uploaded, busy, depth }) = &self.device {
+            writeln!(f, "device: {uploaded} uploaded in {:.3} s, {depth} ahead", busy.as_secs_f64())?;
         }
         let share = self.consumer_waited() * 100.0;
         writeln!(f, "consumer waited {:.3} s ({share:.1} %)", self.waited.as_secs_f64())?;
@@ -351,7 +383,11 @@ mod tests {
     /// A second in which the consumer waited for `waited_ms`, the driver worked for `driver_ms` and two workers for
     /// `cpu_ms` together.
     fn said(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> String {
-        let stats = Stats {
+        stats(waited_ms, driver_ms, cpu_ms).find_bottleneck(2)
+    }
+
+    fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
+        Stats {
             wall: SECOND,
             delivered: 1,
             skipped: 0,
@@ -371,9 +407,9 @@ mod tests {
                 producer_waited: Duration::ZERO,
                 producer_busy: Duration::from_millis(driver_ms),
             }),
+            device: None,
             bottleneck: String::new(),
-        };
-        stats.find_bottleneck(2)
+        }
     }
 
     #[test]
@@ -387,5 +423,19 @@ mod tests {
             said(900, 50, 200),
             "segment A (load): waiting for I/O, with 3.5 of at most 4 pieces in flight"
         );
+    }
+
+    #[test]
+    fn a_device_stage_is_named_where_it_sets_the_pace() {
+        let with = |busy_ms| {
+            let busy = Duration::from_millis(busy_ms);
+            Stats { device: Some(DeviceStats { uploaded: 9, busy, depth: 1 }), ..stats(900, 970, 900) }
+        };
+        assert_eq!(with(800).find_bottleneck(2), "the upload to the device: busy for 80 % of the time");
+        assert_eq!(with(100).find_bottleneck(2), said(900, 970, 900));
+        let inline = Stats { queue: None, ..with(100) };
+        let place = "the graph, inline on the device stage's thread; most of it in `batch`";
+        assert_eq!(inline.find_bottleneck(2), place);
+        assert!(inline.to_string().contains("device: 9 uploaded in 0.100 s, 1 ahead\n"), "{inline}");
     }
 }

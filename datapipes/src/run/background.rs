@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{self, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::future::{AbortHandle, Abortable};
 use futures::task::AtomicWaker;
@@ -14,10 +14,8 @@ use tokio::runtime::Handle;
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::Demand;
 use crate::queue::{Limits, Put, Take, Weight, thread};
+use crate::run::PATIENCE;
 use crate::{Error, ErrorKind};
-
-/// How long a drop waits for the thread to end. It ends by itself a little later where a pipe is busy.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 pub(crate) struct BackgroundSettings {
     pub name: String,

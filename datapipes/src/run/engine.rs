@@ -14,6 +14,7 @@ use crate::graph::{AnyItems, Flow, Op};
 use crate::plan::{Place, Plan, Prefetch};
 use crate::rng::mix;
 use crate::rows::{self, RowCursor, Rows};
+use crate::run::ahead::AheadGauge;
 use crate::run::background::{Background, BackgroundSettings, QueueGauge};
 use crate::run::driven::Driven;
 use crate::run::morsel::{Chain, Link, Spawner};
@@ -98,6 +99,8 @@ pub(crate) struct EpochRun {
     pub segments: Vec<Arc<SegmentGauge>>,
     pub queues: HashMap<usize, Arc<QueueGauge>>,
     pub root_queue: Arc<QueueGauge>,
+    /// Measured at the device stage, where one reads the epoch.
+    pub device: OnceLock<Arc<AheadGauge>>,
     /// Outputs of splits that nobody has asked for yet.
     splits: Mutex<Splits>,
 }
@@ -336,6 +339,7 @@ impl<T: Send + 'static> Running<T> {
                 .map(|(id, _)| (id, Arc::default()))
                 .collect(),
             root_queue: Arc::default(),
+            device: OnceLock::new(),
             splits: Mutex::default(),
             engine: engine.clone(),
         });

@@ -5,9 +5,12 @@
 //! - [`morsel`]: a piece of a segment's input on its way, as a task.
 //! - [`background`]: runs what is above it on a thread of its own, ahead of its consumer.
 //! - [`driven`]: goes on with I/O that began on the consumer's thread, while the consumer does something else.
+//! - [`stable`]: a thread for work that has to stay on one, such as uploads to a device.
+//! - [`ahead`]: reads an epoch on such a thread and uploads what comes, ahead of the consumer.
 //! - [`engine`]: wires a flow by its plan.
 //! - [`blocking`](blocking()): blocking work of stores and tables, which have no graph around them.
 
+mod ahead;
 mod background;
 mod block_on;
 mod blocking;
@@ -16,14 +19,21 @@ mod engine;
 mod morsel;
 mod pool;
 mod segment;
+mod stable;
 mod window;
 
+pub(crate) use ahead::{Ahead, AheadGauge, Upload};
 pub use block_on::block_on;
 pub use blocking::blocking;
 pub(crate) use engine::{Engine, EpochRun, Running};
+pub(crate) use stable::StableThread;
 
 use std::future::Future;
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long a drop waits for a thread to end. It ends by itself a little later where a pipe is busy.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Starts a thread with a name. The only place that does.
 fn spawn_thread(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {

@@ -1,0 +1,257 @@
+//! A loader that gives candle's tensors and candle's errors.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+use candle_core::{Device, Error, Result};
+use datapipes::{DataLoader, DeviceEpoch, DeviceLoader, Epoch, Item};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+use crate::IntoCandle;
+use crate::tensor::wrapped;
+
+/// Runs a [`DataLoader`] and gives its batches as candle's tensors, on a device.
+///
+/// - On the CPU a batch is moved when the consumer takes it: nothing is copied where the tensors own their numbers, as
+///   collated ones do.
+/// - On any other device a batch is uploaded by a thread of the loader's own, one ahead of the consumer; see
+///   [`DataLoader::prefetch_to_device`]. There the upload is waited for ([`Device::synchronize`]), so that what the
+///   consumer gets is ready whichever stream it uses.
+/// - Errors are candle's, with the whole text of ours: node, item and cause. The epoch ends behind one.
+///
+/// Figures, the plan and the number of batches are those of the loader it was made of, [`loader`](CandleLoader::loader).
+///
+/// # Examples
+/// ```
+/// use candle_core::Device;
+/// use datapipes::{DataLoader, Graph};
+/// use datapipes_candle::CandleLoader;
+///
+/// let graph = Graph::range(0..100).map(|n| n as f32).batch(32).collate();
+/// let loader = DataLoader::builder(graph).build()?;
+/// let sums = CandleLoader::new(&loader, &Device::Cpu)
+///     .epoch(0)
+///     .blocking()
+///     .map(|batch| batch?.sum_all()?.to_scalar::<f32>())
+///     .collect::<candle_core::Result<Vec<_>>>()?;
+/// assert_eq!(sums.iter().sum::<f32>(), 4950.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CandleLoader<T, U> {
+    loader: DataLoader<T>,
+    device: Device,
+    convert: Convert<T, U>,
+    ahead: Option<DeviceLoader<T, U>>,
+}
+
+type Convert<T, U> = Arc<dyn Fn(T, &Device) -> Result<U> + Send + Sync>;
+
+impl<T> CandleLoader<T, T::Batch>
+where
+    T: IntoCandle + Send + 'static,
+    T::Batch: Send + 'static,
+{
+    /// The batches of a loader, on a device.
+    pub fn new(loader: &DataLoader<T>, device: &Device) -> Self {
+        CandleLoader::with(loader, device, T::into_candle)
+    }
+}
+
+impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
+    /// The batches of a loader, made into what a function makes of them: for types of other crates, or to cast, pad or
+    /// normalise on the device. The function runs where batches are moved; see [`CandleLoader`].
+    ///
+    /// # Examples
+    /// ```
+    /// use candle_core::{DType, Device};
+    /// use datapipes::{DataLoader, Graph, Tensor};
+    /// use datapipes_candle::{CandleLoader, to_candle};
+    ///
+    /// let pixels = Graph::range(0..8).map(|n| [n as u8; 12]).batch(4).collate();
+    /// let loader = DataLoader::builder(pixels).build()?;
+    /// // A quarter of the bytes are uploaded; the device makes floats of them.
+    /// let loader = CandleLoader::with(&loader, &Device::Cpu, |batch: Tensor, device| {
+    ///     to_candle(batch, device)?.to_dtype(DType::F32)? / 255.0
+    /// });
+    /// for batch in loader.epoch(0).blocking() {
+    ///     assert_eq!(batch?.dtype(), DType::F32);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with(
+        loader: &DataLoader<T>,
+        device: &Device,
+        convert: impl Fn(T, &Device) -> Result<U> + Send + Sync + 'static,
+    ) -> Self {
+        let convert: Convert<T, U> = Arc::new(convert);
+        let ahead = (!device.is_cpu()).then(|| uploaded(loader, device, convert.clone()));
+        CandleLoader { loader: loader.clone(), device: device.clone(), convert, ahead }
+    }
+
+    /// How many batches are kept ready on a device that is not the CPU, besides the one that the consumer holds: 1 by
+    /// default and at least.
+    pub fn depth(self, batches: usize) -> Self {
+        CandleLoader { ahead: self.ahead.map(|ahead| ahead.depth(batches)), ..self }
+    }
+
+    /// Epoch number `epoch`: by [`blocking`](CandleEpoch::blocking) an iterator, by [`stream`](CandleEpoch::stream) a
+    /// `Stream`. Inert until polled.
+    pub fn epoch(&self, epoch: u64) -> CandleEpoch<T, U> {
+        CandleEpoch(match &self.ahead {
+            Some(ahead) => Way::Ahead(ahead.epoch(epoch)),
+            None => Way::Here(self.loader.epoch(epoch), self.convert.clone(), self.device.clone()),
+        })
+    }
+
+    /// How many batches an epoch has, if that is known without reading.
+    pub fn len_hint(&self) -> Option<u64> {
+        self.loader.len_hint()
+    }
+
+    /// The loader whose batches these are, with its plan and its figures.
+    pub fn loader(&self) -> &DataLoader<T> {
+        &self.loader
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+/// Uploads on a thread that stays, ahead of the consumer.
+fn uploaded<T: Send + 'static, U: Send + 'static>(
+    loader: &DataLoader<T>,
+    device: &Device,
+    convert: Convert<T, U>,
+) -> DeviceLoader<T, U> {
+    let device = device.clone();
+    loader.prefetch_to_device(move |batch| {
+        let batch = convert(batch, &device)?;
+        // On CUDA each thread may have a stream of its own: the consumer's would not wait for this one's.
+        device.synchronize()?;
+        Ok::<_, Error>(batch)
+    })
+}
+
+impl<T, U> Clone for CandleLoader<T, U> {
+    fn clone(&self) -> Self {
+        let CandleLoader { loader, device, convert, ahead } = self;
+        let (loader, device) = (loader.clone(), device.clone());
+        CandleLoader { loader, device, convert: convert.clone(), ahead: ahead.clone() }
+    }
+}
+
+impl<T, U> fmt::Debug for CandleLoader<T, U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CandleLoader").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// An epoch of candle's tensors: by [`blocking`](CandleEpoch::blocking) an iterator, by [`stream`](CandleEpoch::stream) a
+/// `Stream`, of candle's results; see [`CandleLoader`].
+#[must_use = "an epoch does nothing until it is iterated"]
+pub struct CandleEpoch<T, U>(Way<T, U>);
+
+enum Way<T, U> {
+    Here(Epoch<T>, Convert<T, U>, Device),
+    Ahead(DeviceEpoch<T, U>),
+}
+
+impl<T: Send + 'static, U: Send + 'static> CandleEpoch<T, U> {
+    /// The epoch as a plain iterator, for training loops without async. Works on any thread.
+    pub fn blocking(self) -> CandleBlocking<U> {
+        CandleBlocking(match self.0 {
+            Way::Ahead(epoch) => Box::new(epoch.blocking().map(|batch| batch.map_err(wrapped))),
+            Way::Here(epoch, convert, device) => {
+                let mut items = Some(epoch.blocking().items());
+                Box::new(std::iter::from_fn(move || {
+                    let batch = moved(items.as_mut()?.next()?, &*convert, &device);
+                    if batch.is_err() {
+                        items = None;
+                    }
+                    Some(batch)
+                }))
+            }
+        })
+    }
+
+    /// The epoch as a `Stream`.
+    ///
+    /// # Examples
+    /// ```
+    /// use candle_core::{Device, Tensor};
+    /// use datapipes::{DataLoader, Graph};
+    /// use datapipes_candle::CandleLoader;
+    /// use futures::StreamExt;
+    ///
+    /// # futures::executor::block_on(async {
+    /// let loader = DataLoader::builder(Graph::range(0..10).map(|n| n as i64).batch(4).collate()).build()?;
+    /// let mut batches = CandleLoader::new(&loader, &Device::Cpu).epoch(0).stream();
+    /// let mut count = 0;
+    /// while let Some(batch) = batches.next().await {
+    ///     count += batch?.elem_count();
+    /// }
+    /// assert_eq!(count, 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn stream(self) -> BoxStream<'static, Result<U>> {
+        match self.0 {
+            Way::Ahead(epoch) => epoch.map(|batch| batch.map_err(wrapped)).boxed(),
+            Way::Here(epoch, convert, device) => {
+                let mut items = Some(epoch.items());
+                stream::poll_fn(move |cx| {
+                    let Some(stream) = &mut items else { return Poll::Ready(None) };
+                    let next = ready!(stream.poll_next_unpin(cx));
+                    let batch = next.map(|item| moved(item, &*convert, &device));
+                    if !matches!(batch, Some(Ok(_))) {
+                        items = None;
+                    }
+                    Poll::Ready(batch)
+                })
+                .boxed()
+            }
+        }
+    }
+}
+
+/// A batch as candle's; an error with the whole text of ours.
+fn moved<T, U>(
+    item: datapipes::Result<Item<T>>,
+    convert: &dyn Fn(T, &Device) -> Result<U>,
+    device: &Device,
+) -> Result<U> {
+    let item = item.map_err(wrapped)?;
+    let (batch, origin) = item.into_parts();
+    convert(batch, device)
+        .map_err(|error| wrapped(datapipes::Error::user(error).at(&"to_candle".into()).of(&origin)))
+}
+
+impl<T, U> fmt::Debug for CandleEpoch<T, U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CandleEpoch").finish()
+    }
+}
+
+/// An epoch as an iterator; see [`CandleEpoch::blocking`].
+#[must_use = "an epoch does nothing until it is iterated"]
+pub struct CandleBlocking<U>(Box<dyn Iterator<Item = Result<U>> + Send>);
+
+impl<U> Iterator for CandleBlocking<U> {
+    type Item = Result<U>;
+
+    fn next(&mut self) -> Option<Result<U>> {
+        self.0.next()
+    }
+}
+
+impl<U> fmt::Debug for CandleBlocking<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CandleBlocking").finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! The loader on the CPU, by both ways, and on a GPU where there is one.
+
+use std::sync::mpsc::channel;
+use std::thread;
+
+use candle_core::{DType, Storage, Tensor};
+use datapipes::{Graph, OnError};
+use futures::executor::block_on;
+
+use super::*;
+
+type Pair = (datapipes::Tensor, datapipes::Tensor);
+
+fn loader() -> DataLoader<Pair> {
+    let samples = Graph::range(0..50).shuffle(50).map(|n| ([n as f32; 3], n as i64));
+    DataLoader::builder(samples.batch(8).collate()).seed(3).workers(2).build().unwrap()
+}
+
+/// A loader that uploads by the stage's thread whatever the device is.
+fn staged(loader: &DataLoader<Pair>, device: &Device) -> CandleLoader<Pair, (Tensor, Tensor)> {
+    let direct = CandleLoader::new(loader, device);
+    let ahead = Some(uploaded(loader, device, direct.convert.clone()));
+    CandleLoader { ahead, ..direct }
+}
+
+fn values((x, y): &(Tensor, Tensor)) -> (Vec<Vec<f32>>, Vec<i64>) {
+    (x.to_vec2().unwrap(), y.to_vec1().unwrap())
+}
+
+#[test]
+fn batches_are_the_loaders_by_every_way() {
+    let loader = loader();
+    for device in [Device::Cpu, Device::cuda_if_available(0).unwrap()] {
+        if device.is_cpu() {
+            println!("on the CPU");
+        }
+        for candle in [CandleLoader::new(&loader, &device), staged(&loader, &device).depth(2)] {
+            assert_eq!(candle.len_hint(), Some(7));
+            for epoch in 0..2 {
+                let mut wanted = loader.epoch(epoch).blocking();
+                let streamed: Vec<_> = block_on(candle.epoch(epoch).stream().collect());
+                for (batch, streamed) in candle.epoch(epoch).blocking().zip(streamed) {
+                    let (x, y) = wanted.next().unwrap().unwrap();
+                    let batch = batch.unwrap();
+                    assert!(batch.0.device().same_device(&device) && batch.1.device().same_device(&device));
+                    let (got_x, got_y) = values(&batch);
+                    assert_eq!((batch.0.dtype(), batch.1.dtype()), (DType::F32, DType::I64));
+                    assert_eq!(got_x.concat(), x.as_slice::<f32>().unwrap());
+                    assert_eq!(got_y, y.as_slice::<i64>().unwrap());
+                    assert_eq!(values(&streamed.unwrap()), (got_x, got_y));
+                }
+                assert!(wanted.next().is_none());
+            }
+        }
+    }
+}
+
+#[test]
+fn on_the_cpu_a_batch_keeps_its_address() {
+    let (send, addresses) = channel();
+    let graph = Graph::range(0..20).map(|n| [n as f32; 3]).batch(8).collate().map(move |batch| {
+        send.send(batch.as_bytes().as_ptr() as usize).unwrap();
+        batch
+    });
+    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    for batch in CandleLoader::new(&loader, &Device::Cpu).epoch(0).blocking() {
+        let batch: Tensor = batch.unwrap();
+        let (storage, _) = batch.storage_and_layout();
+        let Storage::Cpu(storage) = &*storage else { panic!("not on the CPU") };
+        let at = storage.as_slice::<f32>().unwrap().as_ptr() as usize;
+        assert_eq!(at, addresses.recv().unwrap());
+    }
+}
+
+#[test]
+fn errors_keep_node_item_and_cause_and_end_the_epoch() {
+    let graph = Graph::range(0..6).try_map(|n| if n == 4 { Err("odd one") } else { Ok(n as f32) });
+    let loader = DataLoader::builder(graph.batch(2).collate()).build().unwrap();
+    let mut epoch = CandleLoader::new(&loader, &Device::Cpu).epoch(0).blocking();
+    assert!(epoch.next().unwrap().is_ok() && epoch.next().unwrap().is_ok());
+    assert_eq!(epoch.next().unwrap().unwrap_err().to_string(), "try_map: 0:4: odd one");
+    assert!(epoch.next().is_none());
+
+    // An error of the hand-over is no bad item that a policy skips.
+    let loader = DataLoader::builder(Graph::range(0..6).batch(2).collate());
+    let loader = loader.on_error(OnError::skip(9)).build().unwrap();
+    let said = "[0:0, 0:1]: candle has no tensors of u64; ";
+    let here = CandleLoader::new(&loader, &Device::Cpu);
+    let ahead = Some(uploaded(&loader, &Device::Cpu, here.convert.clone()));
+    let ahead = CandleLoader { ahead, ..here.clone() };
+    for (candle, node) in [(here, "to_candle"), (ahead, "prefetch_to_device")] {
+        let mut epoch = candle.epoch(0).blocking();
+        let error = epoch.next().unwrap().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{node}: {said}")), "{error}");
+        assert!(epoch.next().is_none());
+        let streamed: Vec<_> = block_on(candle.epoch(0).stream().collect());
+        assert_eq!(streamed.len(), 1);
+        assert_eq!(streamed[0].as_ref().unwrap_err().to_string(), error);
+    }
+}
+
+#[test]
+fn uploads_run_on_one_thread_ahead_of_the_step() {
+    let loader = loader();
+    let device = Device::cuda_if_available(0).unwrap();
+    if device.is_cpu() {
+        println!("no GPU: the stage runs on the CPU");
+    }
+    let (send, uploads) = channel();
+    let convert: Convert<Pair, (Tensor, Tensor)> = Arc::new(move |batch: Pair, device: &Device| {
+        let moved = batch.into_candle(device)?;
+        // The receiver may be gone before the last one.
+        let _ = send.send(thread::current().id());
+        Ok(moved)
+    });
+    let ahead = Some(uploaded(&loader, &device, convert.clone()));
+    let candle = CandleLoader { loader, device, convert, ahead };
+    let mut threads = Vec::new();
+    for epoch in 0..2 {
+        let mut batches = candle.epoch(epoch).blocking();
+        let mut sum = batches.next().unwrap().unwrap().0.sum_all().unwrap();
+        // While the first batch is worked on, the second comes in: else this waits for ever.
+        threads.extend([uploads.recv().unwrap(), uploads.recv().unwrap()]);
+        for batch in batches {
+            sum = (sum + batch.unwrap().0.sum_all().unwrap()).unwrap();
+        }
+        threads.extend(uploads.try_iter());
+        assert_eq!(sum.to_scalar::<f32>().unwrap(), 3.0 * (49.0 * 50.0 / 2.0));
+    }
+    assert_eq!(threads.len(), 14);
+    assert!(threads.iter().all(|&id| id == threads[0] && id != thread::current().id()));
+    let device = candle.loader().stats().unwrap().device.unwrap();
+    assert_eq!(device.uploaded, 7);
+}

@@ -1,0 +1,211 @@
+//! Batches that are on the device when the consumer asks for them.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{self, Poll, ready};
+
+use futures::{Stream, StreamExt};
+
+use super::{DataLoader, Epoch, Stats};
+use crate::run::{Ahead, AheadGauge, EpochRun, StableThread, Upload, block_on};
+use crate::{BoxError, Error, ErrorKind, Item, Result};
+
+/// A loader whose batches are uploaded to a device ahead of the consumer; see
+/// [`DataLoader::prefetch_to_device`].
+pub struct DeviceLoader<T, U> {
+    loader: DataLoader<T>,
+    stage: Arc<Stage<T, U>>,
+    depth: usize,
+}
+
+/// What all epochs of a device loader share.
+struct Stage<T, U> {
+    thread: StableThread,
+    upload: Upload<T, U>,
+}
+
+impl<T: Send + 'static> DataLoader<T> {
+    /// Uploads each batch to a device while the consumer works on the one before (double buffering): what tf.data and
+    /// flax call `prefetch_to_device`.
+    ///
+    /// - `upload` runs on one thread, the same for all epochs of the [`DeviceLoader`] and its clones, one batch at a
+    ///   time. GPU frameworks keep a stream and a memory pool for each thread of the system: this makes them one more of
+    ///   each, whatever the number of epochs. The thread starts when the first epoch is first polled, and ends
+    ///   with the last handle.
+    /// - One batch is ready beside the one that the consumer holds; see [`depth`](DeviceLoader::depth). The next
+    ///   upload begins when a ready one is taken. Order is kept.
+    /// - The thread is the consumer of the loader, so that with 0 workers everything runs on it. I/O uses the loader's own
+    ///   runtime.
+    /// - [`Stats::waited`] then says how long the consumer waited for a batch on the device, and
+    ///   [`Stats::device`] how long the uploads took.
+    ///
+    /// # Errors
+    /// An error of `upload` reaches the consumer behind the batches before, with the batch's origin, and ends the epoch,
+    /// whatever the policy: the batch is gone. So does a panic, as [`ErrorKind::Panic`](crate::ErrorKind::Panic). The
+    /// next epoch begins anew.
+    ///
+    /// # Cancellation
+    /// Dropping an epoch ends it as without a device, and drops the batches that are ready. An upload at hand runs to its
+    /// end; the drop waits for it 100 ms at most.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{BoxError, DataLoader, Graph};
+    ///
+    /// /// Memory of a device.
+    /// struct OnDevice(Vec<u64>);
+    ///
+    /// let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build()?;
+    /// let on_device = loader.prefetch_to_device(|batch: Vec<u64>| Ok::<_, BoxError>(OnDevice(batch)));
+    /// for epoch in 0..2 {
+    ///     let mut sum = 0;
+    ///     for batch in on_device.epoch(epoch).blocking() {
+    ///         sum += batch?.0.iter().sum::<u64>(); // meanwhile the next one is uploaded
+    ///     }
+    ///     assert_eq!(sum, 45);
+    /// }
+    /// assert_eq!(loader.stats().and_then(|stats| stats.device).map(|device| device.uploaded), Some(3));
+    /// # Ok::<(), BoxError>(())
+    /// ```
+    pub fn prefetch_to_device<U, E, F>(&self, mut upload: F) -> DeviceLoader<T, U>
+    where
+        U: Send + 'static,
+        E: Into<BoxError>,
+        F: FnMut(T) -> Result<U, E> + Send + 'static,
+    {
+        let upload = move |batch| upload(batch).map_err(Error::user);
+        let stage = Stage { thread: StableThread::new("device"), upload: Arc::new(Mutex::new(upload)) };
+        DeviceLoader { loader: self.clone(), stage: Arc::new(stage), depth: 1 }
+    }
+}
+
+impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
+    /// How many batches are kept ready on the device, besides the one that the consumer holds: 1 by default and at
+    /// least. More helps where uploads take unequally long, and each costs its memory on the device.
+    pub fn depth(self, batches: usize) -> Self {
+        DeviceLoader { depth: batches.max(1), ..self }
+    }
+
+    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](DeviceEpoch::blocking) an iterator. Inert until polled.
+    ///
+    /// Epochs that are alive at once take turns on the thread.
+    pub fn epoch(&self, epoch: u64) -> DeviceEpoch<T, U> {
+        let (epoch, figures) = self.loader.epoch(epoch).on_device();
+        let state = State::Fresh(Box::new(epoch));
+        DeviceEpoch { state, figures, depth: self.depth, stage: self.stage.clone() }
+    }
+
+    /// The loader whose batches these are, with their number, its plan and its figures.
+    pub fn loader(&self) -> &DataLoader<T> {
+        &self.loader
+    }
+}
+
+impl<T, U> Clone for DeviceLoader<T, U> {
+    fn clone(&self) -> Self {
+        DeviceLoader { loader: self.loader.clone(), stage: self.stage.clone(), depth: self.depth }
+    }
+}
+
+impl<T, U> fmt::Debug for DeviceLoader<T, U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceLoader").field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
+/// What is known of an epoch that runs on the stage's thread.
+#[derive(Clone, Default)]
+pub(super) struct Figures {
+    pub gauge: Arc<AheadGauge>,
+    pub run: Arc<OnceLock<Arc<EpochRun>>>,
+}
+
+/// An epoch whose batches are uploaded ahead: a `Stream` of results, or by [`blocking`](DeviceEpoch::blocking) an
+/// iterator; see [`DataLoader::prefetch_to_device`].
+#[must_use = "an epoch does nothing until it is polled"]
+pub struct DeviceEpoch<T, U> {
+    state: State<T, U>,
+    figures: Figures,
+    depth: usize,
+    /// Behind the state, which is at work on it.
+    stage: Arc<Stage<T, U>>,
+}
+
+enum State<T, U> {
+    Fresh(Box<Epoch<T>>),
+    Running(Ahead<U>),
+    Done,
+}
+
+impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
+    /// The epoch as a plain iterator, for training loops without async.
+    pub fn blocking(self) -> DeviceBlocking<T, U> {
+        DeviceBlocking(self)
+    }
+
+    /// Figures of this epoch so far, also after its end; `None` before it has begun.
+    pub fn stats(&self) -> Option<Stats> {
+        self.figures.run.get().map(|run| Stats::of(run))
+    }
+
+    fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
+        if let State::Fresh(_) = self.state
+            && let State::Fresh(epoch) = std::mem::replace(&mut self.state, State::Done)
+        {
+            let (upload, gauge) = (self.stage.upload.clone(), self.figures.gauge.clone());
+            match Ahead::start(&self.stage.thread, epoch.items(), upload, self.depth, gauge) {
+                Ok(running) => self.state = State::Running(running),
+                Err(error) => {
+                    let error = Error::new(ErrorKind::Io, "cannot start a thread").with_source(error);
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+        let State::Running(running) = &mut self.state else { return Poll::Ready(None) };
+        let next = ready!(running.poll_next(cx));
+        if next.is_none() {
+            self.state = State::Done;
+        }
+        Poll::Ready(next)
+    }
+}
+
+impl<T, U> Unpin for DeviceEpoch<T, U> {}
+
+impl<T: Send + 'static, U: Send + 'static> Stream for DeviceEpoch<T, U> {
+    type Item = Result<U>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<U>>> {
+        Poll::Ready(ready!(self.poll_item(cx)).map(|item| item.map(Item::into_inner)))
+    }
+}
+
+impl<T, U> fmt::Debug for DeviceEpoch<T, U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceEpoch").field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
+/// A [`DeviceEpoch`] as an iterator; see [`DeviceEpoch::blocking`].
+#[must_use = "an epoch does nothing until it is iterated"]
+#[derive(Debug)]
+pub struct DeviceBlocking<T, U>(DeviceEpoch<T, U>);
+
+impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
+    /// Figures so far; see [`DeviceEpoch::stats`].
+    pub fn stats(&self) -> Option<Stats> {
+        self.0.stats()
+    }
+}
+
+impl<T: Send + 'static, U: Send + 'static> Iterator for DeviceBlocking<T, U> {
+    type Item = Result<U>;
+
+    fn next(&mut self) -> Option<Result<U>> {
+        block_on(self.0.next())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Uploads what a stream gives, on a thread that stays the same, ahead of the consumer.
+
+use std::future::poll_fn;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use futures::future::{AbortHandle, Abortable};
+use futures::task::AtomicWaker;
+use futures::{Stream, StreamExt};
+
+use super::{PATIENCE, StableThread};
+use crate::queue::{Limits, Put, Take, Weight, thread};
+use crate::{Error, ErrorKind, Item, Result};
+
+/// What puts a batch on a device. Only the stage's thread ever locks it.
+pub(crate) type Upload<T, U> = Arc<Mutex<dyn FnMut(T) -> Result<U> + Send>>;
+
+/// What is measured at the device stage.
+#[derive(Debug, Default)]
+pub(crate) struct AheadGauge {
+    /// The consumer waited for a batch.
+    pub waited_ns: AtomicU64,
+    /// Time spent in uploads.
+    pub busy_ns: AtomicU64,
+    pub uploaded: AtomicU64,
+    pub depth: AtomicU64,
+}
+
+/// The consumer's end of a stream that is uploaded ahead. Dropped, it ends the stream.
+pub(crate) struct Ahead<U> {
+    take: Option<Box<dyn Take<Result<Item<U>>>>>,
+    gauge: Arc<AheadGauge>,
+    waiting_since: Option<Instant>,
+    /// Wakes the stage for each batch that is taken: a queue alone would wait until half of it is free.
+    room: Arc<AtomicWaker>,
+    abort: AbortHandle,
+    /// Whether the stream came to its end, so that no more batches are missed.
+    whole: Arc<AtomicBool>,
+    ended: mpsc::Receiver<()>,
+}
+
+impl<U: Send + 'static> Ahead<U> {
+    /// Begins to upload, on this thread, keeping up to `depth` batches ready.
+    pub(crate) fn start<T: Send + 'static>(
+        on: &StableThread,
+        source: impl Stream<Item = Result<Item<T>>> + Send + Unpin + 'static,
+        upload: Upload<T, U>,
+        depth: usize,
+        gauge: Arc<AheadGauge>,
+    ) -> io::Result<Self> {
+        let depth = depth.max(1);
+        gauge.depth.store(depth as u64, Ordering::Relaxed);
+        let (put, take) = thread(Limits { items: depth, bytes: usize::MAX });
+        let (abort, registration) = AbortHandle::new_pair();
+        let (send_ended, ended) = mpsc::channel();
+        let whole = Arc::new(AtomicBool::new(false));
+        let room = Arc::new(AtomicWaker::new());
+        let work = drive(source, upload, put, room.clone(), gauge.clone(), whole.clone());
+        on.run(async move {
+            let _told_at_the_end: mpsc::Sender<()> = send_ended;
+            // Aborted or not, the stream is dropped here, on the stage's thread.
+            let _ = Abortable::new(work, registration).await;
+        })?;
+        let take: Box<dyn Take<Result<Item<U>>>> = Box::new(take);
+        Ok(Ahead { take: Some(take), gauge, waiting_since: None, room, abort, whole, ended })
+    }
+
+    pub(crate) fn poll_next(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
+        let Some(take) = &mut self.take else { return Poll::Ready(None) };
+        match take.poll_take(cx) {
+            Poll::Pending => {
+                self.waiting_since.get_or_insert_with(Instant::now);
+                Poll::Pending
+            }
+            Poll::Ready(next) => {
+                if let Some(since) = self.waiting_since.take() {
+                    let waited = since.elapsed().as_nanos() as u64;
+                    self.gauge.waited_ns.fetch_add(waited, Ordering::Relaxed);
+                }
+                if next.is_some() {
+                    self.room.wake();
+                    return Poll::Ready(next);
+                }
+                self.take = None;
+                if self.whole.load(Ordering::Acquire) {
+                    return Poll::Ready(None);
+                }
+                // Batches may be missing: that is no quiet end.
+                Poll::Ready(Some(Err(Error::new(ErrorKind::Panic, "the device stage broke off"))))
+            }
+        }
+    }
+}
+
+impl<U> Drop for Ahead<U> {
+    fn drop(&mut self) {
+        self.abort.abort();
+        drop(self.take.take());
+        let _ = self.ended.recv_timeout(PATIENCE);
+    }
+}
+
+/// Uploads one batch after the other, as soon as there is room for it.
+async fn drive<T, U>(
+    mut source: impl Stream<Item = Result<Item<T>>> + Unpin,
+    upload: Upload<T, U>,
+    mut put: impl Put<Result<Item<U>>>,
+    room: Arc<AtomicWaker>,
+    gauge: Arc<AheadGauge>,
+    whole: Arc<AtomicBool>,
+) {
+    let node: Arc<str> = NODE.into();
+    loop {
+        let has_room = poll_fn(|cx| {
+            room.register(cx.waker());
+            put.poll_ready(cx)
+        });
+        if has_room.await.is_none() {
+            break;
+        }
+        let next = match source.next().await {
+            None => break,
+            Some(Err(error)) => Err(error),
+            Some(Ok(item)) => {
+                let (value, origin) = item.into_parts();
+                let begun = Instant::now();
+                let uploaded = catch_unwind(AssertUnwindSafe(|| {
+                    let mut upload = upload.lock().unwrap_or_else(PoisonError::into_inner);
+                    upload(value)
+                }));
+                gauge.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                match uploaded.unwrap_or_else(|payload| Err(Error::panic(payload))) {
+                    Ok(value) => {
+                        gauge.uploaded.fetch_add(1, Ordering::Relaxed);
+                        Ok(Item::new(value, origin))
+                    }
+                    Err(error) => {
+                        whole.store(true, Ordering::Release);
+                        put.put(Err(error.at(&node).of(&origin)), Weight { items: 1, bytes: 0 });
+                        return;
+                    }
+                }
+            }
+        };
+        put.put(next, Weight { items: 1, bytes: 0 });
+    }
+    whole.store(true, Ordering::Release);
+}
+
+/// What errors of an upload call their place.
+const NODE: &str = "prefetch_to_device";
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+    use crate::Origin;
+
+    #[test]
+    fn a_stream_that_breaks_off_is_no_quiet_end() {
+        let thread = StableThread::new("test");
+        let mut left = 2;
+        let source = stream::poll_fn(move |_| {
+            assert!(left > 0, "broken");
+            left -= 1;
+            Poll::Ready(Some(Ok(Item::new(left, Origin::root(0, 0)))))
+        });
+        let upload: Upload<i32, i32> = Arc::new(Mutex::new(Ok));
+        let mut ahead = Ahead::start(&thread, source, upload, 1, Arc::default()).unwrap();
+        let mut next = || super::super::block_on(poll_fn(|cx| ahead.poll_next(cx)));
+        assert_eq!(next().unwrap().unwrap().into_inner(), 1);
+        assert_eq!(next().unwrap().unwrap().into_inner(), 0);
+        assert_eq!(next().unwrap().unwrap_err().kind(), ErrorKind::Panic);
+        assert!(next().is_none());
+    }
+}
