@@ -42,7 +42,7 @@ impl<T: Send + 'static> DataLoader<T> {
     ///
     /// # Errors
     /// An error of `upload` reaches the consumer behind the batches before, with the batch's origin, and ends the epoch,
-    /// whatever the policy: the batch is gone. So does a panic, as [`ErrorKind::Panic`](crate::ErrorKind::Panic). The
+    /// whatever the policy: the batch is gone. So does a panic, as [`ErrorKind::Panic`]. The
     /// next epoch begins anew.
     ///
     /// # Cancellation
