@@ -1,5 +1,8 @@
 //! Generated graphs over integers, for property tests: every built-in pipe, with graphs as second inputs.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
 use datapipes::index::{
     ClassBalanced, Indexed, LengthGrouped, Random, Replacement, Sequential, Subset, Weighted, WeightedOnce,
 };
@@ -8,9 +11,50 @@ use datapipes::pipes::{
     Stop, TryMap, Zip,
 };
 use datapipes::{
-    DataLoader, Error, ErrorKind, Graph, Items, Lookup, OnError, Order, Result, Uneven, async_trait,
+    Arity, Context, DataLoader, Error, ErrorKind, Facts, Graph, Items, Lookup, OnError, Order, Pipe, Result,
+    Tensor, Uneven, async_trait,
 };
 use proptest::prelude::*;
+
+/// Where rows were filled.
+pub type Places = Arc<Mutex<HashSet<usize>>>;
+
+/// A pair of each integer and its successor, as a row. Those in `fails` are errors.
+#[derive(Clone, Default)]
+pub struct Pairs {
+    pub filled: Places,
+    pub fails: &'static [u64],
+}
+
+impl Pipe<u64> for Pairs {
+    type Out = Tensor;
+
+    fn apply(&self, input: Items<u64>, cx: &Context) -> Items<Tensor> {
+        let (this, rows) = (self.clone(), cx.clone());
+        input.each(cx, move |item| {
+            Some(item.try_map(|n| {
+                let mut row = rows.row::<u64>([2])?;
+                if this.fails.contains(&n) {
+                    return Err(Error::user("unlucky"));
+                }
+                // So that a worker pays for itself.
+                let n = (0..2000).fold(n, |n, i| std::hint::black_box(n ^ i ^ i));
+                row.as_mut_slice::<u64>()?.copy_from_slice(&[n, n + 1]);
+                this.filled.lock().unwrap().insert(row.as_bytes().as_ptr() as usize);
+                Ok(row)
+            }))
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_rows()
+    }
+}
 
 /// What a graph starts with.
 #[derive(Clone, Debug)]
@@ -450,7 +494,7 @@ impl Step {
                 graph.batch(size).collate().map(|tensor| fold(tensor.into_vec::<u64>().expect("of integers")))
             }
             Step::Rows(size) => graph
-                .pipe(crate::rows::Pairs::default())
+                .pipe(Pairs::default())
                 .batch(size)
                 .collate()
                 .map(|tensor| fold(tensor.into_vec::<u64>().expect("of integers"))),

@@ -1,49 +1,10 @@
 //! Pipes that fill the rows of batches: nothing is copied where the plan says so, and nothing is lost where it cannot be so.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
 
-use datapipes::{Arity, Context, DataLoader, Error, Facts, Graph, Items, OnError, Order, Pipe, Tensor};
+use datapipes::{DataLoader, Graph, OnError, Order, Tensor};
 
-/// Where rows were filled.
-type Places = Arc<Mutex<HashSet<usize>>>;
-
-/// A pair of each integer and its successor, as a row. Those in `fails` are errors.
-#[derive(Clone, Default)]
-pub struct Pairs {
-    filled: Places,
-    fails: &'static [u64],
-}
-
-impl Pipe<u64> for Pairs {
-    type Out = Tensor;
-
-    fn apply(&self, input: Items<u64>, cx: &Context) -> Items<Tensor> {
-        let (this, rows) = (self.clone(), cx.clone());
-        input.each(cx, move |item| {
-            Some(item.try_map(|n| {
-                let mut row = rows.row::<u64>([2])?;
-                if this.fails.contains(&n) {
-                    return Err(Error::user("unlucky"));
-                }
-                // So that a worker pays for itself.
-                let n = (0..2000).fold(n, |n, i| std::hint::black_box(n ^ i ^ i));
-                row.as_mut_slice::<u64>()?.copy_from_slice(&[n, n + 1]);
-                this.filled.lock().unwrap().insert(row.as_bytes().as_ptr() as usize);
-                Ok(row)
-            }))
-        })
-    }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_rows()
-    }
-}
+use crate::graphs::{Pairs, Places};
 
 /// The first numbers of all rows, and how many batches lie where their first row was filled.
 fn run(graph: Graph<Tensor>, filled: &Places, workers: usize, order: Order) -> (Vec<Vec<u64>>, usize) {
