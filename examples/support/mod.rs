@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each example uses a part of it")]
 
 pub mod args;
+pub mod digits;
 pub mod images;
 pub mod link;
 pub mod shards;
