@@ -51,7 +51,7 @@ use crate::{IntoBurn, Waits};
 pub struct BurnLoader<B, O> {
     loader: DataLoader<B>,
     device: Device,
-    convert: Arc<dyn Fn(B, &Device) -> Result<O> + Send + Sync>,
+    convert: Arc<Convert<B, O>>,
     /// How many items a batch has, if batches say.
     rows: Option<fn(&B) -> usize>,
     told: Told,
@@ -61,6 +61,9 @@ pub struct BurnLoader<B, O> {
     next: AtomicU64,
     waits: Arc<Mutex<Waits>>,
 }
+
+/// What a batch becomes.
+type Convert<B, O> = dyn Fn(B, &Device) -> Result<O> + Send + Sync;
 
 /// What makes the loaders of several devices.
 struct Parts<B> {
@@ -123,7 +126,8 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// If nothing of this is known (samples from archives, a filter), an epoch is one error that says so.
     ///
     /// Progress never passes this number. Where the number of batches is known, the last one completes the epoch, however
-    /// many items it has; else the number should be exact.
+    /// many items it has; else the number should be exact, without what a last batch leaves out. Samples that are
+    /// skipped because they are bad make it fall short.
     pub fn items(mut self, items: usize) -> Self {
         self.told.items = Some(items);
         self
@@ -331,9 +335,7 @@ impl<B, O> Iterator for Batches<'_, B, O> {
     type Item = Result<O, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.items.is_none() {
-            return None;
-        }
+        self.items.as_ref()?;
         let batch = self.next_batch().map_err(DatasetError::new).transpose();
         if !matches!(batch, Some(Ok(_))) {
             self.finish();
