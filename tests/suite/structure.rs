@@ -39,6 +39,7 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     // A framework's loader is one of ours, and its data sets may block.
     ("datapipes-burn/", "loader::DataLoader"),
     ("datapipes-burn/", "run::blocking"),
+    ("datapipes-burn/", "async_trait"),
 ];
 
 /// What starts work.
