@@ -80,8 +80,8 @@ impl Count {
         };
     }
 
-    /// Never beyond the total, which burn's dashboard does not survive in a later epoch. Complete with the last batch, if
-    /// their number is known, and not before: burn's learner then takes the step for gradients that it has accumulated.
+    /// Never beyond the total, where burn's estimate of the time that is left would underflow. Complete with the last
+    /// batch, if their number is known, and not before: burn's learner then applies gradients that it has accumulated.
     pub fn progress(&self) -> Progress {
         let done = match self.batches {
             Some(batches) if self.seen >= batches => self.total,

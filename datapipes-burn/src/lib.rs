@@ -55,6 +55,7 @@
 mod batch;
 mod count;
 mod dataset;
+mod epoch;
 mod loader;
 mod tensor;
 mod waits;

@@ -3,14 +3,13 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
-use burn_core::data::dataloader::{DataLoaderIterator, Progress};
-use burn_core::data::dataset::DatasetError;
+use burn_core::data::dataloader::DataLoaderIterator;
 use burn_core::tensor::Device;
-use datapipes::{BoxError, DataLoader, Error, ErrorKind, Item, Rank, Result};
+use datapipes::{BoxError, DataLoader, Error, ErrorKind, Rank, Result};
 
 use crate::count::{Count, Told};
+use crate::epoch::{Batches, Items};
 use crate::{IntoBurn, Waits};
 
 /// A [`datapipes::DataLoader`] as a [`DataLoader`](burn_core::data::dataloader::DataLoader) of burn, for its learner or
@@ -31,7 +30,6 @@ use crate::{IntoBurn, Waits};
 ///
 /// # Examples
 /// ```
-/// use std::sync::Arc;
 /// use burn_core::data::dataloader::DataLoader as _;
 /// use burn_core::tensor::{Device, Int, Tensor};
 /// use datapipes::{DataLoader, Graph};
@@ -50,16 +48,16 @@ use crate::{IntoBurn, Waits};
 /// ```
 pub struct BurnLoader<B, O> {
     loader: DataLoader<B>,
-    device: Device,
-    convert: Arc<Convert<B, O>>,
+    pub(crate) device: Device,
+    pub(crate) convert: Arc<Convert<B, O>>,
     /// How many items a batch has, if batches say.
-    rows: Option<fn(&B) -> usize>,
+    pub(crate) rows: Option<fn(&B) -> usize>,
     told: Told,
     parts: Option<Parts<B>>,
     /// Why this part of a loader cannot be read.
     refused: Option<Arc<str>>,
     next: AtomicU64,
-    waits: Arc<Mutex<Waits>>,
+    pub(crate) waits: Arc<Mutex<Waits>>,
 }
 
 /// What a batch becomes.
@@ -262,14 +260,14 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> f
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         let epoch = self.next.fetch_add(1, Relaxed);
         let mut count = Count::default();
-        let items: Box<dyn Iterator<Item = Result<Item<B>>>> = match self.count() {
+        let items: Items<'a, B> = match self.count() {
             Ok(known) => {
                 count = known;
                 Box::new(self.loader.epoch(epoch).blocking().items())
             }
             Err(error) => Box::new(std::iter::once(Err(error))),
         };
-        Box::new(Batches { from: self, count, items: Some(items), begun: None, waits: Waits::default() })
+        Box::new(Batches::new(self, count, items))
     }
 
     /// What [`items`](BurnLoader::items) says, or what follows from the graph.
@@ -289,69 +287,5 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> f
                 .unwrap_or_else(|why| BurnLoader { refused: Some(why.into()), ..self.clone() }),
             _ => self.clone(),
         })
-    }
-}
-
-/// One epoch, on the thread that reads it.
-struct Batches<'a, B, O> {
-    from: &'a BurnLoader<B, O>,
-    count: Count,
-    /// None once it has ended.
-    items: Option<Box<dyn Iterator<Item = Result<Item<B>>> + 'a>>,
-    begun: Option<Instant>,
-    waits: Waits,
-}
-
-impl<B, O> Batches<'_, B, O> {
-    fn next_batch(&mut self) -> Result<Option<O>> {
-        let begun = Instant::now();
-        self.begun.get_or_insert(begun);
-        let item = self.items.as_mut().and_then(Iterator::next);
-        let arrived = Instant::now();
-        self.waits.waited += arrived - begun;
-        let Some(item) = item else { return Ok(None) };
-        let (batch, origin) = item?.into_parts();
-        let rows = self.from.rows.map(|rows| rows(&batch));
-        let made = (self.from.convert)(batch, &self.from.device);
-        self.waits.converted += arrived.elapsed();
-        let made = made.map_err(|error| error.at(&Arc::from("into burn")).of(&origin))?;
-        self.count.add(rows);
-        self.waits.batches += 1;
-        Ok(Some(made))
-    }
-
-    /// Ends everything that the epoch started, and the clock.
-    fn finish(&mut self) {
-        self.items = None;
-        let Some(begun) = self.begun.take() else { return };
-        self.waits.epochs = 1;
-        self.waits.wall = begun.elapsed();
-        let mut all = self.from.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        all.add(&std::mem::take(&mut self.waits));
-    }
-}
-
-impl<B, O> Iterator for Batches<'_, B, O> {
-    type Item = Result<O, DatasetError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.items.as_ref()?;
-        let batch = self.next_batch().map_err(DatasetError::new).transpose();
-        if !matches!(batch, Some(Ok(_))) {
-            self.finish();
-        }
-        batch
-    }
-}
-
-impl<B, O> DataLoaderIterator<O> for Batches<'_, B, O> {
-    fn progress(&self) -> Progress {
-        self.count.progress()
-    }
-}
-
-impl<B, O> Drop for Batches<'_, B, O> {
-    fn drop(&mut self) {
-        self.finish();
     }
 }
