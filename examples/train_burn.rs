@@ -22,11 +22,9 @@ use burn::optim::AdamConfig;
 use burn::optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric};
-use burn::train::{
-    ClassificationOutput, InferenceStep, Learner, SupervisedTraining, TrainOutput, TrainStep,
-};
+use burn::train::{ClassificationOutput, InferenceStep, Learner, SupervisedTraining, TrainOutput, TrainStep};
 use datapipes::{BoxError, DataLoader, Graph};
-use datapipes_burn::BurnLoader;
+use datapipes_burn::{BurnLoader, IntoBurn};
 use support::args::Args;
 use support::digits::{CLASSES, Pictures};
 
@@ -63,10 +61,16 @@ fn run() -> Result<(), BoxError> {
         if let Some(workers) = args.get("workers") {
             loader = loader.workers(workers);
         }
-        Ok::<BurnLoader<_, Batch>, BoxError>(BurnLoader::new(loader.build()?, &device).items(items))
+        // Burn's metrics compare classes with guesses, which are integers of the type that the device prefers.
+        let into_burn = |batch: (datapipes::Tensor, datapipes::Tensor), device: &Device| {
+            let (pictures, classes): Batch = batch.into_burn(device)?;
+            datapipes::Ok((pictures, classes.cast(device.settings().int_dtype)))
+        };
+        let loader = BurnLoader::with(loader.build()?, &device, into_burn);
+        Ok::<_, BoxError>(loader.items(items).batch_size(batch))
     };
     let training = load(pictures.training_batches(batch), steps * batch)?;
-    let test = load(pictures.test_batches(250), pictures.test)?;
+    let test = load(pictures.test_batches(batch), pictures.test)?;
 
     let net = Net::new(pictures.channels, &device.clone().autodiff());
     let rate = CosineAnnealingLrSchedulerConfig::new(4e-3, steps * epochs).init()?;
@@ -95,7 +99,10 @@ fn run() -> Result<(), BoxError> {
 }
 
 /// The share of the pictures that a net is right about.
-fn accuracy(net: &Net, test: &BurnLoader<(datapipes::Tensor, datapipes::Tensor), Batch>) -> Result<f64, BoxError> {
+fn accuracy(
+    net: &Net,
+    test: &BurnLoader<(datapipes::Tensor, datapipes::Tensor), Batch>,
+) -> Result<f64, BoxError> {
     let (mut right, mut all) = (0, 0);
     for batch in test.iter() {
         let (pictures, classes) = batch?;
@@ -150,7 +157,8 @@ impl Net {
 
     fn judge(&self, (pictures, classes): Batch) -> ClassificationOutput {
         let logits = self.forward(pictures);
-        let loss = CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), classes.clone());
+        let loss =
+            CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), classes.clone());
         ClassificationOutput::new(loss, logits, classes)
     }
 }

@@ -18,6 +18,10 @@ use crate::tensor::{Kind, into_data, into_tensor};
 /// pixels are a `Tensor<4, Int>` of `u8`, a quarter of the bytes to upload, and `.float()` makes floats of them on
 /// the device. What is not of the asked kind or rank is an error, never converted in silence.
 ///
+/// Burn's operations take two tensors of one type only, and panic on others: `i64` labels do not compare with what
+/// `argmax` gives, which is of the device's default type (`i32` on the CPU), as burn's accuracy does. Collate labels
+/// as `i32`, or `.cast(device.settings().int_dtype)` what they became, in [`BurnLoader::with`](crate::BurnLoader::with).
+///
 /// # Copies
 /// None on the CPU (burn's `flex`): a tensor that owns its numbers gives them away, and burn may write to them in
 /// place; one that shares them lends them, and burn copies before it writes. The memory is the same, and the tests
