@@ -14,8 +14,8 @@ use datapipes::{DataLoader, Error, ErrorKind, MapPipe, Rank, Result, Uneven, asy
 /// [`epoch`](BurnDataset::epoch) 0 with [`seed`](BurnDataset::seed) 0, unless told otherwise, and the same each time it is asked for.
 /// To read a whole data set in parallel, with another order in each epoch, use a [`BurnLoader`](crate::BurnLoader) instead.
 ///
-/// Each `get` checks and runs a small graph on the thread that calls it, which costs some tens of microseconds beside
-/// the reading. `get_many`, which burn's loaders call once for each batch, reads all of its samples by one of these.
+/// Each `get` checks and runs a small graph on the thread that calls it, which costs about 0.1 ms beside the reading.
+/// `get_many`, which burn's loaders call once for each batch, costs it once for all of its samples.
 ///
 /// # Examples
 /// ```
