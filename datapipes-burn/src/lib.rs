@@ -1,1 +1,67 @@
-//! Batches of datapipes in burn.
+//! Batches of `datapipes` in [burn](https://burn.dev) 0.22.
+//!
+//! - [`IntoBurn`]: a batch becomes burn's tensors, without a copy of its numbers on the CPU.
+//! - [`BurnLoader`]: a loader of this library as one of burn's, for its learner or a loop of your own.
+//! - [`BurnDataset`] and [`FromDataset`]: data that is read by index, from here to burn and from burn to here.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use burn_core::data::dataloader::DataLoader as _;
+//! use burn_core::tensor::{Device, Int, Tensor};
+//! use datapipes::{DataLoader, Graph};
+//! use datapipes_burn::BurnLoader;
+//!
+//! // A batch of samples `(pixels, label)`, each pixel from the sample's own generator.
+//! let graph = Graph::range(0..96)
+//!     .shuffle(96)
+//!     .map_random(|n, rng| ([(); 28 * 28].map(|_| rng.f32()), (n % 10) as i64))
+//!     .batch(32)
+//!     .collate()
+//!     .try_map(|(pixels, labels)| datapipes::Ok((pixels.reshape([32, 1, 28, 28])?, labels)));
+//! let loader = DataLoader::builder(graph).seed(42).build()?;
+//!
+//! // In burn: what a batch becomes is said by its type.
+//! type Batch = (Tensor<4>, Tensor<1, Int>);
+//! let device = Device::flex();
+//! let loader: BurnLoader<_, Batch> = BurnLoader::new(loader, &device).items(96);
+//! for _epoch in 0..2 {
+//!     for batch in loader.iter() {
+//!         let (pixels, labels) = batch?;
+//!         assert_eq!((pixels.dims(), labels.dims()), ([32, 1, 28, 28], [32]));
+//!     }
+//! }
+//! println!("{}", loader.waits()); // how long the steps waited for data
+//!
+//! // For `SupervisedTraining::new(folder, training, validation)`:
+//! let training: Arc<dyn burn_core::data::dataloader::DataLoader<Batch>> = Arc::new(loader);
+//! assert_eq!(training.num_items(), 96);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Backends
+//! This crate names none: it uses the `Device` that it is given. Enable yours on burn, in your own `Cargo.toml`, which
+//! then holds for the whole program:
+//!
+//! ```toml
+//! burn = { version = "0.22", features = ["cuda", "train", "tui"] }
+//! datapipes-burn = "0.1"
+//! ```
+//!
+//! It needs Rust 1.95, as burn does.
+
+#![warn(missing_docs)]
+
+mod batch;
+mod count;
+mod dataset;
+mod epoch;
+mod loader;
+mod tensor;
+mod waits;
+
+pub use batch::IntoBurn;
+pub use dataset::{BurnDataset, FromDataset};
+pub use loader::BurnLoader;
+pub use tensor::Kind;
+pub use waits::Waits;

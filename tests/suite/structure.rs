@@ -39,6 +39,10 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-candle/", "loader"),
     // Stores and tables may have to block, and may not start work.
     ("datapipes-io/", "run::blocking"),
+    // A framework's loader is one of ours, and its data sets may block.
+    ("datapipes-burn/", "loader::DataLoader"),
+    ("datapipes-burn/", "run::blocking"),
+    ("datapipes-burn/", "async_trait"),
 ];
 
 /// What starts work.

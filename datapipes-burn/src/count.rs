@@ -1,0 +1,157 @@
+//! How many items an epoch has, and how many have been.
+
+use burn_core::data::dataloader::Progress;
+use datapipes::{Error, ErrorKind, Result};
+
+/// What the user told of the items.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    pub items: Option<usize>,
+    pub batch_size: Option<usize>,
+}
+
+/// Counts the items of an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Count {
+    total: usize,
+    /// Of the epoch, if that is known.
+    batches: Option<usize>,
+    unit: Unit,
+    seen: usize,
+    done: usize,
+}
+
+/// What a batch counts for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Unit {
+    /// As many items as it says itself.
+    Rows,
+    /// As many items as the user says.
+    Each(usize),
+    /// Its share of all items.
+    Share,
+    /// One: what is counted are batches.
+    #[default]
+    Batch,
+}
+
+impl Count {
+    /// Of an epoch of so many batches, if that is known; `rows` if a batch says how many items it has.
+    pub fn new(told: Told, batches: Option<u64>, rows: bool) -> Result<Count> {
+        let batches = batches.and_then(|batches| usize::try_from(batches).ok());
+        let config = |what: &str| Err(Error::new(ErrorKind::Config, what));
+        let (total, unit) = match (told.items, told.batch_size, batches) {
+            (Some(items), _, _) if rows => (items, Unit::Rows),
+            (Some(items), Some(each), _) => (items, Unit::Each(each)),
+            (Some(items), None, Some(_)) => (items, Unit::Share),
+            (Some(_), None, None) => {
+                return config(
+                    "burn wants to know how many items a batch has, and this one does not say: give `batch_size`",
+                );
+            }
+            (None, Some(each), Some(batches)) => {
+                (batches.saturating_mul(each), if rows { Unit::Rows } else { Unit::Each(each) })
+            }
+            (None, None, Some(batches)) => (batches, Unit::Batch),
+            (None, _, None) => {
+                return config(
+                    "burn wants to know how many items an epoch has, and the graph does not: give `items`",
+                );
+            }
+        };
+        Ok(Count { total, batches, unit, seen: 0, done: 0 })
+    }
+
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// One more batch, of so many items if it says.
+    pub fn add(&mut self, rows: Option<usize>) {
+        self.seen = self.seen.saturating_add(1);
+        self.done = match (self.unit, rows) {
+            (Unit::Rows, Some(rows)) => self.done.saturating_add(rows),
+            (Unit::Each(each), _) => self.done.saturating_add(each),
+            (Unit::Share, _) => {
+                let part = self.total as u128 * self.seen as u128 / self.batches.unwrap_or(1).max(1) as u128;
+                usize::try_from(part).unwrap_or(usize::MAX)
+            }
+            (Unit::Batch | Unit::Rows, _) => self.done.saturating_add(1),
+        };
+    }
+
+    /// Never beyond the total, where burn's estimate of the time that is left would underflow. Complete with the last
+    /// batch, if their number is known, and not before: burn's learner then applies gradients that it has accumulated.
+    pub fn progress(&self) -> Progress {
+        let done = match self.batches {
+            Some(batches) if self.seen >= batches => self.total,
+            Some(_) => self.done.min(self.total.saturating_sub(1)),
+            None => self.done.min(self.total),
+        };
+        let unit = if self.unit == Unit::Batch { "batches" } else { "items" };
+        Progress::new(done, self.total, Some(unit.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(items: Option<usize>, batch_size: Option<usize>) -> Told {
+        Told { items, batch_size }
+    }
+
+    /// What has been after each batch, and whether it is said to be all.
+    fn course(mut count: Count, rows: &[usize]) -> Vec<(usize, bool)> {
+        let step = |rows: &usize| {
+            count.add(Some(*rows));
+            let progress = count.progress();
+            (progress.items_processed, progress.is_completed())
+        };
+        rows.iter().map(step).collect()
+    }
+
+    #[test]
+    fn rows_are_counted_where_batches_have_them() {
+        let count = Count::new(told(Some(10), None), None, true).unwrap();
+        assert_eq!(course(count, &[4, 4, 2]), [(4, false), (8, false), (10, true)]);
+        // More than was said is not shown.
+        assert_eq!(course(count, &[8, 8]), [(8, false), (10, true)]);
+    }
+
+    #[test]
+    fn the_last_batch_completes_an_epoch_of_known_length_and_no_other() {
+        let count = Count::new(told(None, Some(4)), Some(3), true).unwrap();
+        assert_eq!(count.total(), 12);
+        assert_eq!(course(count, &[4, 4, 2]), [(4, false), (8, false), (12, true)]);
+        let count = Count::new(told(Some(5), None), Some(3), true).unwrap();
+        assert_eq!(course(count, &[4, 4, 2]), [(4, false), (4, false), (5, true)]);
+    }
+
+    #[test]
+    fn batches_that_do_not_say_get_a_share_or_a_fixed_number() {
+        let count = Count::new(told(Some(10), None), Some(4), false).unwrap();
+        assert_eq!(course(count, &[0; 4]), [(2, false), (5, false), (7, false), (10, true)]);
+        let count = Count::new(told(Some(10), Some(4)), None, false).unwrap();
+        assert_eq!(course(count, &[0; 3]), [(4, false), (8, false), (10, true)]);
+        let count = Count::new(told(None, None), Some(2), false).unwrap();
+        assert_eq!(course(count, &[9; 2]), [(1, false), (2, true)]);
+        assert_eq!(count.progress().unit.as_deref(), Some("batches"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let said = |told, batches, rows| Count::new(told, batches, rows).unwrap_err().to_string();
+        assert!(said(told(None, Some(4)), None, true).contains("give `items`"));
+        assert!(said(told(Some(4), None), None, false).contains("give `batch_size`"));
+    }
+
+    #[test]
+    fn nothing_overflows() {
+        let count = Count::new(told(None, Some(usize::MAX)), Some(u64::MAX), true).unwrap();
+        assert_eq!(course(count, &[usize::MAX, usize::MAX]), [(usize::MAX - 1, false); 2]);
+        let count = Count::new(told(Some(usize::MAX), None), Some(2), false).unwrap();
+        assert_eq!(course(count, &[0, 0])[1], (usize::MAX, true));
+        assert_eq!(course(Count::new(told(Some(0), None), Some(0), true).unwrap(), &[]), []);
+    }
+}

@@ -1,0 +1,189 @@
+//! Data that is read by index: ours for burn, and burn's for us.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use burn_core::data::dataset::{Dataset, DatasetError};
+use datapipes::index::Indexed;
+use datapipes::{DataLoader, Error, ErrorKind, MapPipe, Rank, Result, Uneven, async_trait};
+
+/// An [`Indexed`] as a [`Dataset`] of burn, for burn's own loaders, splits and transformations.
+///
+/// Sample `index` is the one at that place of the order: a shuffle before it is that of
+/// [`epoch`](BurnDataset::epoch) 0 with [`seed`](BurnDataset::seed) 0, unless told otherwise, and the same each time it is asked for.
+/// To read a whole data set in parallel, with another order in each epoch, use a [`BurnLoader`](crate::BurnLoader) instead.
+///
+/// Each `get` checks and runs a small graph on the thread that calls it, which costs about 0.1 ms beside the reading.
+/// `get_many`, which burn's loaders call once for each batch, costs it once for all of its samples.
+///
+/// # Examples
+/// ```
+/// use burn_core::data::dataset::Dataset;
+/// use datapipes::Indexed;
+/// use datapipes_burn::BurnDataset;
+///
+/// let squares = BurnDataset::new(Indexed::range(100).map(|n| n * n));
+/// assert_eq!((squares.len(), squares.get(12)?), (100, 144));
+/// assert_eq!(squares.get_many(vec![3, 1, 3])?, [9, 1, 9]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct BurnDataset<T> {
+    samples: Indexed<T>,
+    len: usize,
+    seed: u64,
+    epoch: u64,
+}
+
+impl<T: Send + 'static> BurnDataset<T> {
+    /// Of all samples, as one rank sees them.
+    pub fn new(samples: Indexed<T>) -> Self {
+        let len = samples.len_for(Rank::default(), Uneven::Allow);
+        BurnDataset { samples, len: usize::try_from(len).unwrap_or(usize::MAX), seed: 0, epoch: 0 }
+    }
+
+    /// The seed of the order's randomness.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The epoch whose order it is.
+    pub fn epoch(mut self, epoch: u64) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    fn read(&self, indexes: Vec<usize>) -> Result<Vec<T>> {
+        if let Some(index) = indexes.iter().find(|&&index| index >= self.len) {
+            panic!("index {index} of a data set of {}", self.len);
+        }
+        let graph =
+            self.samples.clone().subset(indexes.iter().map(|&index| index as u64).collect::<Vec<_>>());
+        let loader = DataLoader::builder(graph.fetch()).seed(self.seed).workers(0).build();
+        let loader = loader.map_err(|error| Error::new(ErrorKind::Config, error.problems().join("; ")))?;
+        loader.epoch(self.epoch).blocking().collect()
+    }
+}
+
+/// What is past the end panics, as burn's contract says.
+impl<T: Send + 'static> Dataset<T> for BurnDataset<T> {
+    fn get(&self, index: usize) -> Result<T, DatasetError> {
+        let sample = self.read(vec![index]).map(|mut samples| samples.pop());
+        let none = || Error::new(ErrorKind::Truncated, format!("no sample came for index {index}"));
+        sample.and_then(|sample| sample.ok_or_else(none)).map_err(DatasetError::new)
+    }
+
+    fn get_many(&self, indexes: Vec<usize>) -> Result<Vec<T>, DatasetError> {
+        self.read(indexes).map_err(DatasetError::new)
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl<T> fmt::Debug for BurnDataset<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BurnDataset").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// A [`Dataset`] of burn as data of this library: a [`MapPipe`], for [`Indexed::new`].
+///
+/// Its `get` may block, so it runs on the blocking threads of the async runtime, many at once: as many as the
+/// loader has [in flight](datapipes::Indexed::in_flight). A data set whose `get` computes for long, such as one that
+/// decodes pictures, is better read on the CPU workers: `Indexed::range(len).try_map(move |index| data.get(index as usize))`.
+///
+/// # Examples
+/// ```
+/// use burn_core::data::dataset::InMemDataset;
+/// use datapipes::Indexed;
+/// use datapipes_burn::FromDataset;
+///
+/// let words = FromDataset::new(InMemDataset::new(vec!["a", "bb", "ccc"]));
+/// let lengths = Indexed::new(words).shuffle().map(|word| word.len()).fetch().collect()?;
+/// assert_eq!(lengths.iter().sum::<usize>(), 6);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+pub struct FromDataset<D: ?Sized, T> {
+    data: Arc<D>,
+    sample: PhantomData<fn() -> T>,
+}
+
+impl<D: Dataset<T>, T> FromDataset<D, T> {
+    /// Takes a data set.
+    pub fn new(data: D) -> Self {
+        FromDataset::shared(Arc::new(data))
+    }
+}
+
+impl<D: Dataset<T> + ?Sized, T> FromDataset<D, T> {
+    /// Takes a data set that is shared.
+    pub fn shared(data: Arc<D>) -> Self {
+        FromDataset { data, sample: PhantomData }
+    }
+}
+
+#[async_trait]
+impl<D, T> MapPipe for FromDataset<D, T>
+where
+    D: Dataset<T> + ?Sized + 'static,
+    T: Send + 'static,
+{
+    type Out = T;
+
+    fn len(&self) -> u64 {
+        self.data.len() as u64
+    }
+    async fn get(&self, index: u64) -> Result<T> {
+        let (data, index) = (self.data.clone(), place(index));
+        datapipes::blocking(move || data.get(index)).await?.map_err(failed)
+    }
+    /// One after another on one thread: a hop to it costs more than a sample that is in memory.
+    async fn get_many(&self, indices: &[u64]) -> Vec<Result<T>> {
+        let (data, indices) = (self.data.clone(), indices.to_vec());
+        let asked = indices.len();
+        let read = move || indices.into_iter().map(|index| data.get(place(index)).map_err(failed)).collect();
+        match datapipes::blocking::<Vec<Result<T>>>(read).await {
+            Ok(samples) => samples,
+            // Whose panic it was is found by asking for each by itself.
+            Err(error) => std::panic::resume_unwind(Box::new(format!("{asked} samples: {error}"))),
+        }
+    }
+    fn name(&self) -> String {
+        "dataset".to_owned()
+    }
+}
+
+impl<D: ?Sized, T> fmt::Debug for FromDataset<D, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FromDataset").finish_non_exhaustive()
+    }
+}
+
+/// An index below a length that was a `usize`.
+fn place(index: u64) -> usize {
+    usize::try_from(index).unwrap_or(usize::MAX)
+}
+
+fn failed(error: DatasetError) -> Error {
+    Error::user(Cause(error))
+}
+
+/// A [`DatasetError`] that does not say twice what it wraps: it prints its source.
+#[derive(Debug)]
+struct Cause(DatasetError);
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.0)?.source()
+    }
+}

@@ -1,0 +1,291 @@
+//! A loader of this library as one of burn's.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn_core::data::dataloader::DataLoaderIterator;
+use burn_core::tensor::Device;
+use datapipes::{BoxError, DataLoader, Error, ErrorKind, Rank, Result};
+
+use crate::count::{Count, Told};
+use crate::epoch::{Batches, Items};
+use crate::{IntoBurn, Waits};
+
+/// A [`datapipes::DataLoader`] as a [`DataLoader`](burn_core::data::dataloader::DataLoader) of burn, for its learner or
+/// a loop of your own.
+///
+/// - **Epochs.** Each [`iter`](burn_core::data::dataloader::DataLoader::iter) is the next epoch, whether it is
+///   read to its end or not: number 0, or what [`with_epoch`](BurnLoader::with_epoch) says, then 1, and so on. So a
+///   shuffle gives another order each time, and the same ones when the program runs again. A clone, and a copy for
+///   another device, goes on from where this one is, with a counter of its own.
+/// - **Threads.** Reading and decoding run ahead, on the threads of the loader. A batch becomes tensors in `next`,
+///   on the thread that calls it: a GPU backend keeps a stream and a memory pool for each thread that it meets.
+///   Dropping the iterator ends everything that the epoch started.
+/// - **Errors** reach the learner as `Err` with the whole text (node, item, cause), end the epoch and interrupt the
+///   training. What the loader's [`OnError`](datapipes::OnError) skips does not.
+/// - **Items.** Burn counts items, not batches, for its progress bars and to know when an epoch is complete, which is
+///   when its learner applies the last of the gradients that it accumulates: see [`items`](BurnLoader::items).
+/// - **Devices.** See [`for_devices`](BurnLoader::for_devices) for training on several.
+///
+/// # Examples
+/// ```
+/// use burn_core::data::dataloader::DataLoader as _;
+/// use burn_core::tensor::{Device, Int, Tensor};
+/// use datapipes::{DataLoader, Graph};
+/// use datapipes_burn::BurnLoader;
+///
+/// let graph = Graph::range(0..10).shuffle(10).map(|n| ([n as f32; 3], n as i64)).batch(4).collate();
+/// let loader = DataLoader::builder(graph).seed(42).build()?;
+/// let loader: BurnLoader<_, (Tensor<2>, Tensor<1, Int>)> = BurnLoader::new(loader, &Device::flex()).items(10);
+/// let mut rows = Vec::new();
+/// for batch in loader.iter() {
+///     let (points, _labels) = batch?;
+///     rows.push(points.dims()[0]);
+/// }
+/// assert_eq!((rows, loader.num_items(), loader.epoch()), (vec![4, 4, 2], 10, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct BurnLoader<B, O> {
+    loader: DataLoader<B>,
+    pub(crate) device: Device,
+    pub(crate) convert: Arc<Convert<B, O>>,
+    /// How many items a batch has, if batches say.
+    pub(crate) rows: Option<fn(&B) -> usize>,
+    told: Told,
+    parts: Option<Parts<B>>,
+    /// Why this part of a loader cannot be read.
+    refused: Option<Arc<str>>,
+    next: AtomicU64,
+    pub(crate) waits: Arc<Mutex<Waits>>,
+}
+
+/// What a batch becomes.
+type Convert<B, O> = dyn Fn(B, &Device) -> Result<O> + Send + Sync;
+
+/// What makes the loaders of several devices.
+struct Parts<B> {
+    devices: usize,
+    make: Arc<dyn Fn(Rank) -> Result<DataLoader<B>> + Send + Sync>,
+}
+
+impl<B: 'static, O: 'static> BurnLoader<B, O> {
+    /// Of batches that become what [`IntoBurn`] says.
+    pub fn new(loader: DataLoader<B>, device: &Device) -> Self
+    where
+        B: IntoBurn<O>,
+    {
+        let rows = Some(<B as IntoBurn<O>>::rows as fn(&B) -> usize);
+        BurnLoader { rows, ..BurnLoader::with(loader, device, B::into_burn) }
+    }
+
+    /// Of batches that become what a function makes of them.
+    ///
+    /// # Errors
+    /// An error of the function ends the epoch, with the names of the batch's items added.
+    ///
+    /// # Examples
+    /// ```
+    /// use burn_core::data::dataloader::DataLoader as _;
+    /// use burn_core::tensor::{Device, Tensor};
+    /// use datapipes::{DataLoader, Graph};
+    /// use datapipes_burn::{BurnLoader, IntoBurn};
+    ///
+    /// let loader = DataLoader::builder(Graph::range(0..8).map(|n| [n as u8; 2]).batch(4).collate()).build()?;
+    /// let loader = BurnLoader::with(loader, &Device::flex(), |batch: datapipes::Tensor, device: &Device| {
+    ///     let bytes: Tensor<2, burn_core::tensor::Int> = batch.into_burn(device)?;
+    ///     datapipes::Ok(bytes.float() / 255.0)
+    /// });
+    /// assert_eq!(loader.iter().next().unwrap()?.dims(), [4, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with<E, F>(loader: DataLoader<B>, device: &Device, convert: F) -> Self
+    where
+        E: Into<BoxError>,
+        F: Fn(B, &Device) -> Result<O, E> + Send + Sync + 'static,
+    {
+        BurnLoader {
+            loader,
+            device: device.clone(),
+            convert: Arc::new(move |batch, device| convert(batch, device).map_err(Error::user)),
+            rows: None,
+            told: Told::default(),
+            parts: None,
+            refused: None,
+            next: AtomicU64::new(0),
+            waits: Arc::default(),
+        }
+    }
+
+    /// How many items an epoch has: what burn's `num_items` gives.
+    ///
+    /// Without it, and if the graph knows how many batches come ([`DataLoader::len_hint`]), it is
+    /// [`batch_size`](BurnLoader::batch_size) times that, or without that too, batches are counted instead of items.
+    /// If nothing of this is known (samples from archives, a filter), an epoch is one error that says so.
+    ///
+    /// Progress never passes this number. Where the number of batches is known, the last one completes the epoch, however
+    /// many items it has; else the number should be exact, without what a last batch leaves out. Samples that are
+    /// skipped because they are bad make it fall short.
+    pub fn items(mut self, items: usize) -> Self {
+        self.told.items = Some(items);
+        self
+    }
+
+    /// How many items a batch has, if batches do not say themselves: those of [`new`](BurnLoader::new) do, by
+    /// [`IntoBurn::rows`].
+    pub fn batch_size(mut self, items: usize) -> Self {
+        self.told.batch_size = Some(items);
+        self
+    }
+
+    /// The epoch that the next `iter` is: say how many there have been when a training is resumed.
+    pub fn with_epoch(mut self, epoch: u64) -> Self {
+        *self.next.get_mut() = epoch;
+        self
+    }
+
+    /// For training on several devices, where burn cuts a loader into as many slices: slice `k` becomes the loader that
+    /// `make` makes of rank `k` of `devices`. The graph needs a [`sharding_filter`](datapipes::Graph::sharding_filter) or
+    /// [`shard`](datapipes::Indexed::shard); with [`Uneven::Drop`](datapipes::Uneven::Drop) every device gets equally
+    /// many items, so that they step together.
+    ///
+    /// Burn asks for items `k * (items / devices)` and so on, the last slice with what is left over. A stream cannot be
+    /// cut at an item, and need not be: which items are whose is the sharding's business, which gives each device other
+    /// ones in each epoch, if a shuffle stands before it. What burn gets is as many items, not the same ones. Any other
+    /// slice, and any without this, is refused: its epochs are one error that says so.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use burn_core::data::dataloader::{DataLoader as _, split::split_dataloader};
+    /// use burn_core::tensor::{Device, Tensor};
+    /// use datapipes::{DataLoader, Graph, Rank, Uneven};
+    /// use datapipes_burn::BurnLoader;
+    ///
+    /// let devices = [Device::flex(), Device::flex()];
+    /// let make = |rank: Rank| {
+    ///     let graph = Graph::range(0..20).shuffle(20).sharding_filter().map(|n| n as f32).batch(5).collate();
+    ///     DataLoader::builder(graph).rank(rank.index, rank.world).uneven(Uneven::Drop).build()
+    /// };
+    /// let loader: BurnLoader<_, Tensor<1>> = BurnLoader::new(make(Rank::default())?, &devices[0]);
+    /// let loader = loader.items(20).for_devices(devices.len(), make);
+    /// let parts = split_dataloader(Arc::new(loader), &devices); // as the learner does
+    /// assert_eq!(parts.iter().map(|part| part.iter().count()).collect::<Vec<_>>(), [2, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn for_devices<E, F>(mut self, devices: usize, make: F) -> Self
+    where
+        E: Into<BoxError>,
+        F: Fn(Rank) -> Result<DataLoader<B>, E> + Send + Sync + 'static,
+    {
+        let make = Arc::new(move |rank| make(rank).map_err(Error::user));
+        self.parts = Some(Parts { devices, make });
+        self
+    }
+
+    /// The epoch that the next `iter` is.
+    pub fn epoch(&self) -> u64 {
+        self.next.load(Relaxed)
+    }
+
+    /// The loader within, for its plan and figures.
+    pub fn inner(&self) -> &DataLoader<B> {
+        &self.loader
+    }
+
+    /// How long consumers have waited, over all epochs so far that have ended or were dropped, of this loader, its clones
+    /// and its slices together.
+    pub fn waits(&self) -> Waits {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
+    fn count(&self) -> Result<Count> {
+        match &self.refused {
+            Some(why) => Err(Error::new(ErrorKind::Config, &**why)),
+            None => Count::new(self.told, self.loader.len_hint(), self.rows.is_some()),
+        }
+    }
+
+    /// The part that burn wants when it cuts a loader of so many items for several devices, or why there is none.
+    fn part(&self, items: usize, start: usize, end: usize) -> Result<Self, String> {
+        let Some(Parts { devices, make }) = &self.parts else {
+            return Err(format!(
+                "items {start}..{end} of a stream of {items}: say `for_devices` to train on several"
+            ));
+        };
+        let (each, last) = (items / (*devices).max(1), devices.saturating_sub(1));
+        let is_part = |&k: &usize| start == k * each && end == if k == last { items } else { start + each };
+        let Some(index) = (0..*devices).find(is_part) else {
+            return Err(format!("items {start}..{end} of {items} are not one of {devices} equal parts"));
+        };
+        let loader = make(Rank { index, world: *devices });
+        let loader = loader.map_err(|error| format!("part {index} of {devices}: {error}"))?;
+        // Ranks get equally many where burn would give the last one more.
+        let told = Told { items: self.told.items.map(|_| each), ..self.told };
+        Ok(BurnLoader { loader, told, parts: None, ..self.clone() })
+    }
+}
+
+impl<B, O> Clone for BurnLoader<B, O> {
+    fn clone(&self) -> Self {
+        let parts = self.parts.as_ref();
+        BurnLoader {
+            loader: self.loader.clone(),
+            device: self.device.clone(),
+            convert: self.convert.clone(),
+            rows: self.rows,
+            told: self.told,
+            parts: parts.map(|parts| Parts { devices: parts.devices, make: parts.make.clone() }),
+            refused: self.refused.clone(),
+            next: AtomicU64::new(self.next.load(Relaxed)),
+            waits: self.waits.clone(),
+        }
+    }
+}
+
+impl<B, O> fmt::Debug for BurnLoader<B, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BurnLoader")
+            .field("loader", &self.loader)
+            .field("device", &self.device)
+            .field("told", &self.told)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> for BurnLoader<B, O> {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
+        let epoch = self.next.fetch_add(1, Relaxed);
+        let mut count = Count::default();
+        let items: Items<'a, B> = match self.count() {
+            Ok(known) => {
+                count = known;
+                Box::new(self.loader.epoch(epoch).blocking().items())
+            }
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        };
+        Box::new(Batches::new(self, count, items))
+    }
+
+    /// What [`items`](BurnLoader::items) says, or what follows from the graph.
+    fn num_items(&self) -> usize {
+        self.count().map_or(0, |count| count.total())
+    }
+
+    fn to_device(&self, device: &Device) -> Arc<dyn burn_core::data::dataloader::DataLoader<O>> {
+        Arc::new(BurnLoader { device: device.clone(), ..self.clone() })
+    }
+
+    /// One of the equal parts that burn makes for several devices; see [`for_devices`](BurnLoader::for_devices).
+    fn slice(&self, start: usize, end: usize) -> Arc<dyn burn_core::data::dataloader::DataLoader<O>> {
+        Arc::new(match self.count() {
+            Ok(count) if (start, end) != (0, count.total()) => self
+                .part(count.total(), start, end)
+                .unwrap_or_else(|why| BurnLoader { refused: Some(why.into()), ..self.clone() }),
+            _ => self.clone(),
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! A tensor of this library becomes one of burn, without a copy of its numbers.
+
+use burn_core::tensor::kind::Basic;
+use burn_core::tensor::{
+    AllocationProperty, Bool, BoolStore, Bytes, DType, DataError, Device, Float, Int, Tensor, TensorData,
+};
+use datapipes::{Error, ErrorKind, Result, TypedVec};
+
+/// A kind of burn's tensors: [`Float`], [`Int`] or [`Bool`]. Sealed.
+pub trait Kind: Basic + sealed::Sealed {
+    /// Whether a tensor of this kind may hold numbers of this type.
+    fn holds(dtype: DType) -> bool;
+
+    /// What it holds, for errors: `floats`.
+    const WHAT: &'static str;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for burn_core::tensor::Float {}
+    impl Sealed for burn_core::tensor::Int {}
+    impl Sealed for burn_core::tensor::Bool {}
+}
+
+impl Kind for Float {
+    fn holds(dtype: DType) -> bool {
+        dtype.is_float()
+    }
+    const WHAT: &'static str = "floats";
+}
+
+impl Kind for Int {
+    fn holds(dtype: DType) -> bool {
+        dtype.is_int() || dtype.is_uint()
+    }
+    const WHAT: &'static str = "integers";
+}
+
+impl Kind for Bool {
+    fn holds(dtype: DType) -> bool {
+        dtype.is_bool()
+    }
+    const WHAT: &'static str = "bools";
+}
+
+/// A tensor on a device, of the type that it has; see [`IntoBurn`](crate::IntoBurn).
+pub(crate) fn into_tensor<const D: usize, K: Kind>(
+    tensor: datapipes::Tensor,
+    device: &Device,
+) -> Result<Tensor<D, K>> {
+    let (from, rank) = (tensor.dtype(), tensor.rank());
+    // A device stores bools as it likes; those of a byte are ours as they are.
+    let data = into_data(tensor, device.settings().bool_dtype)?;
+    let dtype = data.dtype();
+    if !K::holds(dtype) {
+        let message = format!("a tensor of {from} was asked for {}", K::WHAT);
+        return Err(Error::new(ErrorKind::Shape, message));
+    }
+    if rank != D || D == 0 {
+        let message = format!("a tensor of shape {:?} was asked for rank {D}", data.shape().as_slice());
+        return Err(Error::new(ErrorKind::Shape, message));
+    }
+    if !dtype.is_bool() && !device.supports_dtype(dtype) {
+        let message = format!("{device:?} has no tensors of {from}");
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    Ok(Tensor::from_data(data, (device, dtype)))
+}
+
+/// The numbers as burn's data, of the type that they have; bools are called what a device stores them as.
+pub(crate) fn into_data(tensor: datapipes::Tensor, bools: BoolStore) -> Result<TensorData> {
+    let dtype = dtype(tensor.dtype(), bools)?;
+    let shape = tensor.shape().to_vec();
+    let bytes = match buffer(tensor) {
+        Buffer::Shared(bytes) => Bytes::from_shared(bytes, AllocationProperty::Other),
+        Buffer::Typed(values) => typed(values)?,
+    };
+    TensorData::try_from_bytes(bytes, shape, dtype).map_err(unfit)
+}
+
+/// What holds the numbers of a tensor, ready to be handed over.
+enum Buffer {
+    /// Moves: burn owns it, may write in place, and gives it back by `into_vec`.
+    Typed(TypedVec),
+    /// Is shared: burn reads it where it is, copies before it writes, and lets go of it with the last tensor.
+    Shared(bytes::Bytes),
+}
+
+/// Which of the two. Both are handed over without a copy.
+///
+/// Another kind of buffer, one that goes back to where it came from when it is dropped, belongs with the shared ones:
+/// `into_shared` keeps its way home, `into_typed` would take it out for good. This is the one place that decides.
+fn buffer(tensor: datapipes::Tensor) -> Buffer {
+    match tensor.shared() {
+        // Aligned for its type, which `Tensor` promises and burn takes for granted.
+        Some(bytes) => Buffer::Shared(bytes.clone()),
+        None => Buffer::Typed(tensor.into_typed()),
+    }
+}
+
+macro_rules! dtypes {
+    ($($ours:ident $theirs:ident)*) => {
+        fn dtype(dtype: datapipes::DType, bools: BoolStore) -> Result<DType> {
+            match dtype {
+                $(datapipes::DType::$ours => Ok(DType::$theirs),)*
+                // Ours are a byte each, so that four bytes each is a conversion, which burn does.
+                datapipes::DType::Bool => Ok(DType::Bool(match bools {
+                    BoolStore::U8 => BoolStore::U8,
+                    BoolStore::Native | BoolStore::U32 => BoolStore::Native,
+                })),
+                other => Err(unsupported(other)),
+            }
+        }
+
+        fn typed(values: TypedVec) -> Result<Bytes> {
+            match values {
+                $(TypedVec::$ours(values) => Ok(Bytes::from_elems(values)),)*
+                TypedVec::Bool(values) => Ok(Bytes::from_elems(values)),
+                other => Err(unsupported(other.dtype())),
+            }
+        }
+    };
+}
+
+dtypes! { U8 U8 I8 I8 U16 U16 I16 I16 U32 U32 I32 I32 U64 U64 I64 I64 F16 F16 BF16 BF16 F32 F32 F64 F64 }
+
+fn unsupported(dtype: datapipes::DType) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("burn has no tensors of {dtype}"))
+}
+
+fn unfit(error: DataError) -> Error {
+    Error::new(ErrorKind::Shape, "").with_source(error)
+}

@@ -1,0 +1,297 @@
+//! A loader in burn's hands.
+
+use std::collections::BTreeSet;
+use std::iter::from_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use burn_core::data::dataloader::DataLoader as BurnDataLoader;
+use burn_core::data::dataloader::split::split_dataloader;
+use burn_core::tensor::{Device, Int, Tensor};
+use datapipes::{DataLoader, Error, ErrorKind, Graph, OnError, Rank, Result, Uneven};
+use datapipes_burn::{BurnLoader, IntoBurn};
+
+type Batch = (Tensor<2>, Tensor<1, Int>);
+type Dyn<O> = Arc<dyn BurnDataLoader<O>>;
+
+/// Points with their numbers as labels, shuffled, in batches of four.
+fn points(len: u64) -> Graph<(datapipes::Tensor, datapipes::Tensor)> {
+    Graph::range(0..len).shuffle(1000).map(|n| ([n as f32; 3], n as i64)).batch(4).collate()
+}
+
+fn loader(len: u64, seed: u64) -> BurnLoader<(datapipes::Tensor, datapipes::Tensor), Batch> {
+    let loader = DataLoader::builder(points(len)).seed(seed).workers(2).build().unwrap();
+    BurnLoader::new(loader, &Device::flex()).items(len as usize)
+}
+
+fn labels(loader: &dyn BurnDataLoader<Batch>) -> Vec<i64> {
+    let labels = |batch: Result<Batch, _>| {
+        let (points, labels) = batch.unwrap();
+        let firsts = points.slice([0..labels.dims()[0], 0..1]).into_data().iter::<i64>().collect::<Vec<_>>();
+        let labels = labels.into_data().iter::<i64>().collect::<Vec<_>>();
+        assert_eq!(firsts, labels);
+        labels
+    };
+    loader.iter().flat_map(labels).collect()
+}
+
+fn sorted(mut values: Vec<i64>) -> Vec<i64> {
+    values.sort_unstable();
+    values
+}
+
+#[test]
+fn a_learner_sees_batches_and_progress() {
+    let loader: Dyn<Batch> = Arc::new(loader(10, 0));
+    assert_eq!(loader.num_items(), 10);
+    let mut epoch = loader.iter();
+    let mut seen = vec![(epoch.progress().items_processed, false)];
+    let mut rows = Vec::new();
+    while let Some(batch) = epoch.next() {
+        let (points, labels) = batch.unwrap();
+        rows.push(points.dims());
+        assert_eq!(points.dims()[0], labels.dims()[0]);
+        let progress = epoch.progress();
+        assert_eq!(progress.items_total, 10);
+        seen.push((progress.items_processed, progress.is_completed()));
+    }
+    assert_eq!(rows, [[4, 3], [4, 3], [2, 3]]);
+    assert_eq!(seen, [(0, false), (4, false), (8, false), (10, true)]);
+    assert!(epoch.next().is_none());
+}
+
+#[test]
+fn each_iter_is_the_next_epoch_and_a_run_repeats_itself() {
+    let first = loader(40, 7);
+    let orders: Vec<_> = (0..3).map(|_| labels(&first)).collect();
+    assert!(orders.iter().all(|order| sorted(order.clone()) == (0..40).collect::<Vec<_>>()));
+    assert!(orders[0] != orders[1] && orders[1] != orders[2]);
+    let again = loader(40, 7);
+    assert_eq!((0..3).map(|_| labels(&again)).collect::<Vec<_>>(), orders);
+    assert_ne!(labels(&loader(40, 8)), orders[0]);
+    // Resumed behind the second epoch; one that is not read to its end counts too.
+    let resumed = loader(40, 7).with_epoch(1);
+    drop(resumed.iter());
+    assert_eq!(resumed.epoch(), 2);
+    assert_eq!(labels(&resumed), orders[2]);
+}
+
+#[test]
+fn a_copy_for_another_device_goes_on_by_itself() {
+    let loader = loader(12, 3);
+    let _first = labels(&loader);
+    let device = Device::flex();
+    let copy = loader.to_device(&device);
+    assert_eq!(copy.num_items(), 12);
+    let (here, there) = (labels(&loader), labels(&*copy));
+    assert_eq!(here, there);
+    let (batch, _) = copy.iter().next().unwrap().unwrap();
+    assert_eq!(batch.device(), device);
+    assert_eq!(loader.epoch(), 2);
+}
+
+fn rank_loader(rank: Rank) -> Result<DataLoader<datapipes::Tensor>, datapipes::BuildError> {
+    let graph = Graph::range(0..23).shuffle(100).sharding_filter().map(|n| n as i64).batch(2).collate();
+    DataLoader::builder(graph).rank(rank.index, rank.world).uneven(Uneven::Drop).seed(5).build()
+}
+
+fn for_devices(devices: usize) -> BurnLoader<datapipes::Tensor, Tensor<1, Int>> {
+    let whole = rank_loader(Rank::default()).unwrap();
+    BurnLoader::new(whole, &Device::flex()).items(23).for_devices(devices, rank_loader)
+}
+
+fn numbers(loader: &Dyn<Tensor<1, Int>>) -> Vec<i64> {
+    loader.iter().flat_map(|batch| batch.unwrap().into_data().iter::<i64>().collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn the_slices_of_several_devices_share_the_data_in_equal_steps() {
+    for devices in [2, 3, 4] {
+        let whole: Dyn<Tensor<1, Int>> = Arc::new(for_devices(devices));
+        let parts = split_dataloader(whole, &vec![Device::flex(); devices]);
+        for _epoch in 0..2 {
+            let got: Vec<Vec<i64>> = parts.iter().map(numbers).collect();
+            let all: BTreeSet<i64> = got.iter().flatten().copied().collect();
+            let each = 23 / devices;
+            assert!(got.iter().all(|part| part.len() == each), "{got:?}");
+            assert_eq!(all.len(), each * devices, "none comes twice");
+        }
+        for part in &parts {
+            assert_eq!(part.num_items(), 23 / devices);
+            let mut epoch = part.iter();
+            while epoch.next().is_some() {}
+            assert!(epoch.progress().is_completed());
+        }
+        assert_ne!(numbers(&parts[0]), numbers(&parts[0]), "another order in each epoch");
+    }
+}
+
+#[test]
+fn any_other_slice_is_one_error_that_says_so() {
+    let said = |part: Dyn<Tensor<1, Int>>| {
+        let errors: Vec<_> = part.iter().map(|batch| batch.unwrap_err().to_string()).collect();
+        assert_eq!((errors.len(), part.num_items()), (1, 0));
+        errors.concat()
+    };
+    let whole = for_devices(2);
+    assert_eq!(said(whole.slice(3, 7)), "wrong configuration: items 3..7 of 23 are not one of 2 equal parts");
+    assert!(said(whole.slice(0, 12)).contains("items 0..12"));
+    assert!(said(whole.slice(0, 11).slice(0, 5)).contains("say `for_devices`"));
+    assert_eq!(whole.slice(0, 23).num_items(), 23);
+    let plain: BurnLoader<_, Tensor<1, Int>> =
+        BurnLoader::new(rank_loader(Rank::default()).unwrap(), &Device::flex()).items(23);
+    assert!(said(plain.slice(0, 11)).contains("items 0..11 of a stream of 23: say `for_devices`"));
+    let unable =
+        plain.for_devices(2, |_| Err::<DataLoader<_>, _>(Error::new(ErrorKind::NotFound, "no such shards")));
+    assert_eq!(said(unable.slice(0, 11)), "wrong configuration: part 0 of 2: not found: no such shards");
+}
+
+#[test]
+fn an_error_in_the_middle_names_the_sample_and_ends_the_epoch() {
+    let graph = Graph::range(0..20)
+        .try_map(|n| if n == 9 { Err("a bad picture") } else { Ok(n as f32) })
+        .named("decode")
+        .batch(4)
+        .collate();
+    let build = |on_error| DataLoader::builder(graph.clone()).on_error(on_error).workers(2).build().unwrap();
+    let loader: BurnLoader<_, Tensor<1>> = BurnLoader::new(build(OnError::fail()), &Device::flex()).items(20);
+    let mut epoch = loader.iter();
+    assert_eq!(epoch.next().unwrap().unwrap().dims(), [4]);
+    assert_eq!(epoch.next().unwrap().unwrap().dims(), [4]);
+    let error = epoch.next().unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "decode: 0:9: a bad picture");
+    let source = std::error::Error::source(&error).unwrap().downcast_ref::<Error>().unwrap();
+    assert_eq!((source.kind(), source.node()), (ErrorKind::User, Some("decode")));
+    assert!(epoch.next().is_none());
+    assert_eq!(epoch.progress().items_processed, 8);
+}
+
+#[test]
+fn a_batch_that_does_not_become_what_was_asked_for_is_named() {
+    let graph = Graph::range(0..4).map(|n| n as u8).batch(2).collate();
+    let build = || DataLoader::builder(graph.clone()).build().unwrap();
+    let loader: BurnLoader<_, Tensor<1>> = BurnLoader::new(build(), &Device::flex()).items(4);
+    let error = loader.iter().next().unwrap().unwrap_err().to_string();
+    assert_eq!(error, "into burn: [0:0, 0:1]: shape mismatch: a tensor of u8 was asked for floats");
+    let loader = BurnLoader::with(build(), &Device::flex(), |batch: datapipes::Tensor, _: &Device| {
+        let first = batch.as_slice::<u8>()?[0];
+        if first == 2 { Err(datapipes::BoxError::from("two")) } else { Ok(first) }
+    });
+    let got: Vec<_> = loader.iter().map(|batch| batch.map_err(|error| error.to_string())).collect();
+    assert_eq!(got, [Ok(0), Err("into burn: [0:2, 0:3]: two".to_owned())]);
+}
+
+#[test]
+fn what_is_not_known_of_the_items_is_asked_for() {
+    let graph = Graph::range(0..8).filter(|n| n % 2 == 0).batch(2).collate();
+    let build = || DataLoader::builder(graph.clone()).build().unwrap();
+    let loader: BurnLoader<_, Tensor<1, Int>> = BurnLoader::new(build(), &Device::flex());
+    let errors: Vec<_> = loader.iter().map(|batch| batch.unwrap_err().to_string()).collect();
+    assert_eq!(
+        errors,
+        [
+            "wrong configuration: burn wants to know how many items an epoch has, and the graph does not: give `items`"
+        ]
+    );
+    assert_eq!(loader.items(4).iter().count(), 2);
+
+    // A graph that knows counts in batches, or in items with a batch size.
+    let count = |loader: BurnLoader<datapipes::Tensor, Tensor<1, Int>>| {
+        let mut epoch = loader.iter();
+        let first = epoch.next().unwrap().unwrap().dims()[0];
+        let progress = epoch.progress();
+        (loader.num_items(), first, progress.items_processed, progress.unit.unwrap())
+    };
+    let graph = Graph::range(0..7).batch(4).collate();
+    let build = || BurnLoader::new(DataLoader::builder(graph.clone()).build().unwrap(), &Device::flex());
+    assert_eq!(count(build()), (2, 4, 1, "batches".to_owned()));
+    assert_eq!(count(build().batch_size(4)), (8, 4, 4, "items".to_owned()));
+}
+
+#[test]
+fn dropped_half_way_an_epoch_ends_and_the_next_begins() {
+    struct Endless(u64, mpsc::Sender<()>);
+    impl Iterator for Endless {
+        type Item = u64;
+        fn next(&mut self) -> Option<u64> {
+            self.0 += 1;
+            Some(self.0)
+        }
+    }
+    impl Drop for Endless {
+        fn drop(&mut self) {
+            let _ = self.1.send(());
+        }
+    }
+    let (ended, was_ended) = mpsc::channel();
+    let graph = Graph::from_iter_with(move || Endless(0, ended.clone())).map(|n| n as i64).batch(8).collate();
+    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    let loader: BurnLoader<_, Tensor<1, Int>> = BurnLoader::new(loader, &Device::flex()).items(100);
+    for _ in 0..3 {
+        let mut epoch = loader.iter();
+        for batch in epoch.by_ref().take(20) {
+            assert_eq!(batch.unwrap().dims(), [8]);
+        }
+        assert_eq!(epoch.progress().items_processed, 100);
+        drop(epoch);
+        was_ended.recv_timeout(Duration::from_secs(60)).expect("the source is dropped");
+    }
+    assert_eq!(loader.waits().epochs, 3);
+}
+
+#[test]
+fn tensors_are_made_on_the_thread_that_asks() {
+    let threads = Arc::new(Mutex::new(Vec::<ThreadId>::new()));
+    let seen = threads.clone();
+    let loader = DataLoader::builder(Graph::range(0..64).batch(4).collate()).workers(2).build().unwrap();
+    let loader =
+        BurnLoader::with(loader, &Device::flex(), move |batch: datapipes::Tensor, device: &Device| {
+            seen.lock().unwrap().push(std::thread::current().id());
+            IntoBurn::<Tensor<1, Int>>::into_burn(batch, device)
+        });
+    assert_eq!(loader.iter().filter_map(Result::ok).count(), 16);
+    let here = std::thread::current().id();
+    assert_eq!(*threads.lock().unwrap(), vec![here; 16]);
+}
+
+#[test]
+fn waiting_is_measured_over_epochs_and_copies() {
+    let loader = loader(12, 0);
+    assert_eq!(loader.waits().epochs, 0);
+    drop(loader.iter()); // never asked for a batch
+    assert_eq!((labels(&loader).len(), labels(&*loader.to_device(&Device::flex())).len()), (12, 12));
+    let waits = loader.waits();
+    assert_eq!((waits.epochs, waits.batches), (2, 6));
+    assert!(waits.waited + waits.converted <= waits.wall && waits.share() <= 1.0);
+    assert!(waits.to_string().starts_with("2 epochs, 6 batches in "));
+    assert_eq!(loader.inner().stats().unwrap().delivered, 3);
+}
+
+#[test]
+fn nothing_is_read_before_the_first_batch_is_asked_for() {
+    let read = Arc::new(AtomicUsize::new(0));
+    let counter = read.clone();
+    let source = move || {
+        let (counter, mut next) = (counter.clone(), 0u64..8);
+        from_fn(move || next.next().inspect(|_| _ = counter.fetch_add(1, Ordering::Relaxed)))
+    };
+    let graph = Graph::from_iter_with(source).batch(4).collate();
+    let loader = DataLoader::builder(graph).build().unwrap();
+    let loader: BurnLoader<_, Tensor<1, Int>> = BurnLoader::new(loader, &Device::flex()).items(8);
+    let mut epoch = loader.iter();
+    assert_eq!(read.load(Ordering::Relaxed), 0);
+    assert!(epoch.next().is_some());
+    assert!(read.load(Ordering::Relaxed) >= 4);
+}
+
+#[test]
+fn an_epoch_of_nothing_is_complete() {
+    let loader: BurnLoader<_, Tensor<1, Int>> = BurnLoader::new(
+        DataLoader::builder(Graph::range(0..0).batch(4).collate()).build().unwrap(),
+        &Device::flex(),
+    );
+    assert_eq!((loader.num_items(), loader.iter().count()), (0, 0));
+    assert!(loader.iter().progress().is_completed());
+}
