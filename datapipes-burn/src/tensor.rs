@@ -88,9 +88,9 @@ enum Buffer {
 
 /// Which of the two. Both are handed over without a copy.
 ///
-/// Another kind of buffer, one that goes back to where it came from when it is dropped, belongs with the shared ones:
-/// `into_shared` keeps its way home, `into_typed` would take it out for good. This is the one place that decides.
+/// A batch that is the loader's own memory is shared, so that the memory finds its way home when burn drops it.
 fn buffer(tensor: datapipes::Tensor) -> Buffer {
+    let tensor = if tensor.is_pooled() { tensor.into_shared() } else { tensor };
     match tensor.shared() {
         // Aligned for its type, which `Tensor` promises and burn takes for granted.
         Some(bytes) => Buffer::Shared(bytes.clone()),
