@@ -146,6 +146,20 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_whose_rows_were_filled_in_place_moves() {
+        let batches = datapipes::testing::pooled_batches(10, 4);
+        let loader = datapipes::DataLoader::builder(batches).workers(0).build().unwrap();
+        for (number, batch) in loader.epoch(0).blocking().enumerate() {
+            let batch = batch.unwrap();
+            let at = batch.as_bytes().as_ptr();
+            assert!(batch.is_pooled());
+            let moved = to_candle(batch, &Device::Cpu).unwrap();
+            assert_eq!(address::<f32>(&moved), at, "it was copied");
+            assert_eq!(moved.flatten_all().unwrap().to_vec1::<f32>().unwrap()[0], 4.0 * number as f32);
+        }
+    }
+
+    #[test]
     fn owned_numbers_keep_their_address() {
         moves::<u8>((0..6).collect());
         moves::<u32>((0..6).collect());

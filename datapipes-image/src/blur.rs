@@ -3,6 +3,7 @@
 use datapipes::{Error, ErrorKind, Result};
 
 use crate::Image;
+use crate::portable::exp;
 
 /// Blurs by a Gaussian: `kernel` is how many columns and rows are weighed, `sigma` the deviation in pixels, each across
 /// and down. Edges are mirrored, without the edge itself.
@@ -23,6 +24,7 @@ use crate::Image;
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 pub fn gaussian_blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Result<Image> {
+    check_blur(kernel, sigma)?;
     let across = weights(kernel.0, sigma.0, image.width())?;
     let down = weights(kernel.1, sigma.1, image.height())?;
     let (width, height) = (image.width() as usize, image.height() as usize);
@@ -50,17 +52,24 @@ pub fn gaussian_blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Re
     Ok(out)
 }
 
+/// [`ErrorKind::Config`] if a setting makes no sense.
+pub(crate) fn check_blur(kernel: (u32, u32), sigma: (f64, f64)) -> Result<()> {
+    for (len, sigma) in [(kernel.0, sigma.0), (kernel.1, sigma.1)] {
+        if len.is_multiple_of(2) || !(sigma > 0.0 && sigma.is_finite()) {
+            let message = format!("a blur of {len} pixels with sigma {sigma}: it has to be odd and positive");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+    }
+    Ok(())
+}
+
 /// The weights of a kernel, for an edge of this length.
 fn weights(len: u32, sigma: f64, edge: u32) -> Result<Vec<f32>> {
-    if len.is_multiple_of(2) || !(sigma > 0.0 && sigma.is_finite()) {
-        let message = format!("a blur of {len} pixels with sigma {sigma}: it has to be odd and positive");
-        return Err(Error::new(ErrorKind::Config, message));
-    }
     if len / 2 >= edge {
         let message = format!("a blur of {len} pixels mirrors {} at an edge of {edge}", len / 2);
         return Err(Error::new(ErrorKind::Shape, message));
     }
-    let weight = |t: u32| (-0.5 * ((f64::from(t) - f64::from(len / 2)) / sigma).powi(2)).exp();
+    let weight = |t: u32| exp(-0.5 * ((f64::from(t) - f64::from(len / 2)) / sigma).powi(2));
     let sum: f64 = (0..len).map(weight).sum();
     Ok((0..len).map(|t| (weight(t) / sum) as f32).collect())
 }

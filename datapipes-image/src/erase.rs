@@ -2,7 +2,7 @@
 
 use datapipes::{DType, Error, ErrorKind, Result, Rng, Tensor};
 
-use crate::color::check_probability;
+use crate::image::check_probability;
 use crate::portable::{exp, ln, two_normals};
 use crate::{Image, Rect};
 

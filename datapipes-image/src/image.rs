@@ -98,6 +98,14 @@ pub(crate) fn check_size(width: u32, height: u32) -> Result<()> {
     Ok(())
 }
 
+/// [`ErrorKind::Config`] unless it is from 0 to 1.
+pub(crate) fn check_probability(p: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&p) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Config, format!("the probability is {p}, not from 0 to 1")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

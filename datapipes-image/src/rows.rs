@@ -7,7 +7,7 @@ use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
 
 use crate::decode::{Memory, Wanted};
-use crate::image::check_size;
+use crate::image::{check_probability, check_size};
 use crate::layout::{Number, RowWriter};
 use crate::resize::{Resampler, shorter_size};
 use crate::{DecodeImage, Filter, Layout, Normalize, RandomResizedCrop, Rect};
@@ -264,11 +264,7 @@ impl ImageRows {
                 check_size(shorter, shorter)?;
             }
         }
-        if !(0.0..=1.0).contains(&self.hflip) {
-            let message = format!("the probability is {}, not from 0 to 1", self.hflip);
-            return Err(Error::new(ErrorKind::Config, message));
-        }
-        Ok(())
+        check_probability(self.hflip)
     }
 
     /// A row for the next item of a graph.

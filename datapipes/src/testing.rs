@@ -21,7 +21,9 @@ use std::task::{self, Poll, Waker};
 use futures::Stream;
 
 use crate::items::{Chunks, Demand};
-use crate::{Arity, Chunk, Context, Error, ErrorKind, Graph, Item, Items, Origin, Pipe, Result};
+use crate::{
+    Arity, Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Result, Tensor,
+};
 
 pub use crate::run::block_on;
 
@@ -398,4 +400,36 @@ impl Resources {
 /// Polls once, without anybody to wake.
 pub fn poll_once<T: Send + 'static>(items: &mut Items<T>) -> Poll<Option<Result<Item<T>>>> {
     Pin::new(items).poll_next(&mut task::Context::from_waker(Waker::noop()))
+}
+
+/// Batches of `[size, 2]`, `f32`, whose rows were filled where the batch has them ([`Context::row`]): for tests of what takes
+/// batches over. Row `n` of all is `[n, n + 1]`.
+pub fn pooled_batches(items: u64, size: usize) -> Graph<Tensor> {
+    struct Fill;
+
+    impl Pipe<u64> for Fill {
+        type Out = Tensor;
+
+        fn apply(&self, input: Items<u64>, cx: &Context) -> Items<Tensor> {
+            let rows = cx.clone();
+            input.each(cx, move |item| {
+                Some(item.try_map(|n| {
+                    let mut row = rows.row::<f32>([2])?;
+                    row.as_mut_slice()?.copy_from_slice(&[n as f32, (n + 1) as f32]);
+                    Ok(row)
+                }))
+            })
+        }
+        fn is_shardable(&self) -> bool {
+            true
+        }
+        fn arity(&self) -> Arity {
+            Arity::One
+        }
+        fn facts(&self) -> Facts {
+            Facts::any_order().with_rows()
+        }
+    }
+
+    Graph::range(0..items).pipe(Fill).batch(size).collate()
 }

@@ -61,6 +61,27 @@ where
     assert_eq!((data.dtype(), data.as_bytes().as_ptr() as usize), (dtype, was));
 }
 
+/// A batch whose rows were filled in place stays where it is, and its memory goes back when burn drops it.
+#[test]
+fn a_pooled_batch_is_handed_over_where_it_is_and_returns() {
+    let loader = datapipes::DataLoader::builder(datapipes::testing::pooled_batches(400, 4))
+        .workers(0)
+        .build()
+        .unwrap();
+    let mut places = std::collections::HashSet::new();
+    for (number, batch) in loader.epoch(0).blocking().enumerate() {
+        let batch = batch.unwrap();
+        assert!(batch.is_pooled());
+        let was = place(&batch);
+        let tensor: Tensor<2> = batch.into_burn(&device()).unwrap();
+        let data = tensor.into_data();
+        assert_eq!(data.as_bytes().as_ptr() as usize, was);
+        assert_eq!(data.try_to_vec::<f32>().unwrap()[0], 4.0 * number as f32);
+        places.insert(was);
+    }
+    assert!(places.len() < 5, "{} places for 100 batches", places.len());
+}
+
 #[test]
 fn every_type_is_handed_over_as_it_is_and_where_it_is() {
     check::<f32, Float>([0.5, -1.0, 2.0, f32::MAX, 4.0, 5.5], DType::F32);

@@ -116,10 +116,3 @@ pub(crate) fn check_factor(what: &str, factor: f64) -> Result<()> {
     }
     Err(Error::new(ErrorKind::Config, format!("a {what} factor of {factor}: it has to be positive or 0")))
 }
-
-pub(crate) fn check_probability(p: f64) -> Result<()> {
-    if (0.0..=1.0).contains(&p) {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Config, format!("the probability is {p}, not from 0 to 1")))
-}

@@ -3,7 +3,7 @@
 use datapipes::{Error, ErrorKind, Result, Rng};
 
 use crate::Image;
-use crate::color::check_probability;
+use crate::image::check_probability;
 
 /// Makes a picture gray, by ITU-R 601-2: 0.2989 red, 0.587 green and 0.114 blue, rounded down. `channels` is 1, or 3
 /// for three times the same. A picture that is gray already keeps its values.

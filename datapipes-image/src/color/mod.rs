@@ -7,7 +7,6 @@ mod jitter;
 mod planes;
 mod tone;
 
-pub(crate) use self::adjust::check_probability;
 pub use self::adjust::{adjust_brightness, adjust_contrast, adjust_saturation, adjust_sharpness};
 pub(crate) use self::gray::check_channels;
 pub use self::gray::{grayscale, random_grayscale};

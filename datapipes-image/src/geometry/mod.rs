@@ -22,8 +22,6 @@ use datapipes::{Error, ErrorKind, Result, Rng};
 use crate::image::check_size;
 use crate::{Filter, Image, Rect};
 
-pub(crate) use random::check_probability;
-
 pub use affine::{Affine, Rotation, affine, rotate};
 pub use pad::{Fill, PadMode, Padding, pad};
 pub use random::{RandomCrop, RandomFlip, random_crop};

@@ -1,9 +1,9 @@
 //! Parts and flips at random.
 
-use datapipes::{Error, ErrorKind, Result, Rng};
+use datapipes::{Result, Rng};
 
 use super::{Draw, Geometry, PadMode, Padding, pad};
-use crate::image::check_size;
+use crate::image::{check_probability, check_size};
 use crate::{Image, Rect, crop};
 
 /// What [`random_crop`] takes: torchvision's `RandomCrop`.
@@ -161,12 +161,4 @@ impl Draw for RandomFlip {
             (true, true) => geometry.vflip(),
         })
     }
-}
-
-/// [`ErrorKind::Config`] if it is none.
-pub(crate) fn check_probability(p: f64) -> Result<()> {
-    if (0.0..=1.0).contains(&p) {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Config, format!("the probability is {p}, not from 0 to 1")))
 }

@@ -1,22 +1,22 @@
 //! The methods that a graph of files or pictures gets.
 
 mod batch;
-mod colour;
+mod color;
 
 pub use batch::BatchGraph;
-pub use colour::{ColorGraph, EraseGraph};
+pub use color::{ColorGraph, EraseGraph};
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
 
-use crate::geometry::check_probability;
-use crate::image::check_size;
+use crate::blur::check_blur;
+use crate::image::{check_probability, check_size};
 use crate::{
     DecodeImage, Filter, Image, Normalize, Padding, RandomAffine, RandomCrop, RandomResizedCrop,
-    RandomRotation, center_crop, five_crop, hflip, pad, random_affine, random_crop, random_resized_crop,
-    random_rotation, resize, resize_shorter, to_tensor, to_tensor_u8, vflip,
+    RandomRotation, center_crop, five_crop, gaussian_blur, hflip, pad, random_affine, random_crop,
+    random_resized_crop, random_rotation, resize, resize_shorter, to_tensor, to_tensor_u8, vflip,
 };
 
 /// Decoding, for a graph of files. Bring it into scope by the [`prelude`](crate::prelude).
@@ -90,6 +90,9 @@ pub trait ImageGraph: sealed::Sealed {
     /// # Errors
     /// A picture that is smaller takes the item's place as an error.
     fn five_crop(self, width: u32, height: u32) -> Graph<[Image; 5]>;
+
+    /// Blurs; see [`gaussian_blur`](crate::gaussian_blur()).
+    fn gaussian_blur(self, kernel: (u32, u32), sigma: (f64, f64)) -> Graph<Image>;
 
     /// Makes tensors of `f32`, `[channels, height, width]`; see [`to_tensor`].
     fn to_tensor(self, normalize: Normalize) -> Graph<Tensor>;
@@ -165,6 +168,12 @@ impl ImageGraph for Graph<Image> {
     fn five_crop(self, width: u32, height: u32) -> Graph<[Image; 5]> {
         let step = Step::new("five_crop", move |image, _| five_crop(&image, width, height));
         self.pipe(step.settings(format!("{width}x{height}")).check(check_size(width, height)))
+    }
+
+    fn gaussian_blur(self, kernel: (u32, u32), sigma: (f64, f64)) -> Graph<Image> {
+        let step = Step::new("gaussian_blur", move |image, _| gaussian_blur(&image, kernel, sigma));
+        let settings = format!("{}x{}, sigma {}x{}", kernel.0, kernel.1, sigma.0, sigma.1);
+        self.pipe(step.settings(settings).check(check_blur(kernel, sigma)))
     }
 
     fn to_tensor(self, normalize: Normalize) -> Graph<Tensor> {

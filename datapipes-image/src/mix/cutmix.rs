@@ -3,8 +3,8 @@
 use datapipes::{DType, Element, Error, ErrorKind, Result, Rng, Tensor};
 
 use super::{Batch, OneHot, check_alpha, check_batch, mix_labels, with_previous};
-use crate::Rect;
 use crate::portable::beta;
+use crate::{Layout, Rect};
 
 /// Puts a rectangle of the picture before it into each picture of a batch (Yun et al. 2019), the same rectangle for the
 /// batch. The labels are mixed by its area.
@@ -15,18 +15,18 @@ use crate::portable::beta;
 pub struct CutMix {
     alpha: f64,
     classes: usize,
-    channels_last: bool,
+    layout: Layout,
 }
 
 impl CutMix {
     /// With this α, and labels of so many classes, for pictures of `[N, channels, height, width]`.
     pub fn new(alpha: f64, classes: usize) -> Self {
-        CutMix { alpha, classes, channels_last: false }
+        CutMix { alpha, classes, layout: Layout::Chw }
     }
 
-    /// For pictures of `[N, height, width, channels]`.
-    pub fn channels_last(self) -> Self {
-        CutMix { channels_last: true, ..self }
+    /// The order of the axes of each picture. By default [`Layout::Chw`].
+    pub fn layout(self, layout: Layout) -> Self {
+        CutMix { layout, ..self }
     }
 
     /// Which part comes from the other picture, in pictures of this size. Drawn are λ, column and row of the middle.
@@ -53,9 +53,9 @@ impl CutMix {
         let labels = OneHot::new(self.classes).encode(labels)?;
         let part = self.part(width, height, rng);
         // Runs of neighbours in memory: of a row, or of a row of all channels.
-        let runs = match self.channels_last {
-            false => Runs::new(part, width, height, channels, 1),
-            true => Runs::new(part, width, height, 1, channels),
+        let runs = match self.layout {
+            Layout::Chw => Runs::new(part, width, height, channels, 1),
+            Layout::Hwc => Runs::new(part, width, height, 1, channels),
         };
         match images.dtype() {
             DType::F32 => runs.paste(images.as_mut_slice::<f32>()?, labels.shape()[0]),
@@ -75,10 +75,11 @@ impl CutMix {
             Error::new(ErrorKind::Shape, message)
         };
         let &[_, a, b, c] = images.shape() else { return Err(refused("not of rank 4")) };
-        let (channels, height, width, other) = if self.channels_last { (c, a, b, a) } else { (a, b, c, c) };
+        let (channels, height, width, other) =
+            if self.layout == Layout::Hwc { (c, a, b, a) } else { (a, b, c, c) };
         if !matches!(channels, 1 | 3) && matches!(other, 1 | 3) {
-            let last = if self.channels_last { "first" } else { "last" };
-            return Err(refused(&format!("the channels seem to come {last}; see `CutMix::channels_last`")));
+            let last = if self.layout == Layout::Hwc { "first" } else { "last" };
+            return Err(refused(&format!("the channels seem to come {last}; see `CutMix::layout`")));
         }
         match (u32::try_from(width), u32::try_from(height)) {
             (Ok(w), Ok(h)) if w > 0 && h > 0 => Ok((w, h, channels)),
@@ -92,7 +93,7 @@ impl CutMix {
     }
 
     pub(crate) fn settings(&self) -> String {
-        let last = if self.channels_last { ", channels last" } else { "" };
+        let last = if self.layout == Layout::Hwc { ", channels last" } else { "" };
         format!("alpha {}, {} classes{last}", self.alpha, self.classes)
     }
 }
@@ -214,7 +215,7 @@ mod tests {
 
         let images = Tensor::from_vec(last, [n, h, w, c]).unwrap();
         let rng = &mut Rng::from_key([3, 0, 0, 0]);
-        let (images, _) = CutMix::new(1.0, 3).channels_last().apply((images, labels()), rng).unwrap();
+        let (images, _) = CutMix::new(1.0, 3).layout(Layout::Hwc).apply((images, labels()), rng).unwrap();
         assert_eq!(images.as_slice::<u8>().unwrap(), wanted_last);
     }
 }

@@ -13,7 +13,7 @@ pub use mixup::MixUp;
 
 use datapipes::{Element, Error, ErrorKind, Result, Rng, Tensor};
 
-use crate::color::check_probability;
+use crate::image::check_probability;
 
 /// Pictures and labels.
 type Batch = (Tensor, Tensor);
@@ -187,7 +187,10 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Shape);
             assert!(error.to_string().contains(text), "{error}");
         }
-        let error = cutmix.channels_last().apply(batch(vec![2, 3, 8, 9], vec![0, 1]), &mut rng).unwrap_err();
+        let error = cutmix
+            .layout(crate::Layout::Hwc)
+            .apply(batch(vec![2, 3, 8, 9], vec![0, 1]), &mut rng)
+            .unwrap_err();
         assert!(error.to_string().contains("the channels seem to come first"), "{error}");
         let (_, labels) = batch(vec![2, 1], vec![0, 1]);
         let doubles = Tensor::from_vec(vec![0f64; 8], [2, 1, 2, 2]).unwrap();

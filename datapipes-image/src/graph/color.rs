@@ -4,7 +4,7 @@ use datapipes::{Graph, Tensor};
 
 use super::{Step, sealed};
 use crate::color::check_channels;
-use crate::color::check_probability;
+use crate::image::check_probability;
 use crate::{
     ColorJitter, Image, RandAugment, RandomErasing, TrivialAugmentWide, grayscale, random_grayscale,
 };
