@@ -44,6 +44,8 @@ pub(crate) fn exp(x: f64) -> f64 {
 
 /// Sine and cosine of an angle in degrees; exact for multiples of 90.
 pub(crate) fn sin_cos_degrees(angle: f64) -> (f64, f64) {
+    // The remainder is exact.
+    let angle = angle % 360.0;
     let quarters = (angle / 90.0).round_ties_even();
     let x = (angle - 90.0 * quarters).to_radians();
     let series = |first: i32| {

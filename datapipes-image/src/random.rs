@@ -3,6 +3,7 @@
 use datapipes::{Error, ErrorKind, Result, Rng};
 
 use crate::image::check_size;
+use crate::portable::{exp, ln};
 use crate::{Draw, Filter, Geometry, Image, Rect, resized_crop};
 
 /// What [`random_resized_crop`] makes: torchvision's `RandomResizedCrop`.
@@ -40,14 +41,17 @@ impl RandomResizedCrop {
     }
 
     /// Which part of a picture of this size is taken: torchvision's algorithm. It draws up to ten times an area,
-    /// uniformly, and a ratio, uniformly in its logarithm; if none fits, it takes the largest part in the middle
-    /// whose ratio is allowed.
+    /// uniformly, and a ratio, uniformly in its logarithm; with the first that fits, its row and then its column. If none
+    /// fits, it takes the largest part in the middle whose ratio is allowed.
+    ///
+    /// # Panics
+    /// If an edge is 0.
     pub fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Rect {
         let (w, h) = (f64::from(width), f64::from(height));
         let (least, most) = self.ratio;
         for _ in 0..10 {
             let area = w * h * rng.range(self.scale.0, self.scale.1);
-            let ratio = rng.range(least.ln(), most.ln()).exp();
+            let ratio = exp(rng.range(ln(least), ln(most)));
             // Python's `round`. The conversion saturates, and what is not a number becomes 0.
             let part_w = (area * ratio).sqrt().round_ties_even() as u32;
             let part_h = (area / ratio).sqrt().round_ties_even() as u32;

@@ -17,11 +17,12 @@ use crate::{DecodeImage, Filter, Layout, Normalize, RandomResizedCrop, Rect};
 /// [`hflip`](crate::hflip()) and [`to_tensor`](crate::to_tensor()) do one after the other, with the same draws and the same
 /// numbers, to the last bit.
 ///
-/// - Of a JPEG only what the crop needs is decoded: rows below it not at all. With [`scaled`](ImageRows::scaled) it is decoded
-///   at a half, a quarter or an eighth of its size where that is enough.
-/// - Pixels in between are kept by each thread for its next picture, at most 16 MiB or what the last picture took. For JPEGs
-///   nothing is allocated once they are large enough.
-/// - In a graph, the rows of one batch are written where the batch has them, if only steps of one-in-one-out lie between this
+/// - Of a JPEG only what a random crop needs is decoded: rows below it not at all. With [`scaled`](ImageRows::scaled) it is
+///   decoded at a half, a quarter or an eighth of its size where that is enough.
+/// - Pixels in between are kept by each thread for its next picture: up to 16 MiB in each of some buffers, or what the last
+///   picture took. So for JPEGs nothing is allocated once they are large enough, but for parts of over 5 megapixels.
+/// - In a graph of samples of your own, `map` one to a pair of its file and the rest before, and back behind: such steps are
+///   one-in-one-out. The rows of one batch are written where the batch has them, if only steps of one-in-one-out lie between this
 ///   and [`batch`](Graph::batch): see [`Context::row`]. The memory of a batch returns to the loader when it is dropped.
 ///
 /// # Examples
@@ -150,7 +151,6 @@ impl ImageRows {
     /// # Errors
     /// As [`fill`](ImageRows::fill).
     pub fn tensor(&self, file: &[u8], rng: &mut Rng) -> Result<Tensor> {
-        self.check()?;
         let dtype = if self.normalize.is_some() { datapipes::DType::F32 } else { datapipes::DType::U8 };
         let mut tensor = Tensor::zeros(dtype, self.shape())?;
         self.fill(file, rng, &mut tensor)?;
@@ -164,6 +164,7 @@ impl ImageRows {
     /// - [`ErrorKind::Shape`] if the tensor is not of this shape and type, or a scaled picture is smaller than its crop.
     /// - [`ErrorKind::Config`] if a setting makes no sense.
     pub fn fill(&self, file: &[u8], rng: &mut Rng, row: &mut Tensor) -> Result<()> {
+        self.check()?;
         if row.shape() != self.shape() {
             let message = format!("a row of shape {:?} for pictures of {:?}", row.shape(), self.shape());
             return Err(Error::new(ErrorKind::Shape, message));
@@ -227,7 +228,7 @@ impl ImageRows {
                 Cut { part: whole(width, height), target: (w, h), window: whole(w, h) }
             }
             Geometry::Center { shorter, width: w, height: h, .. } => {
-                let target = shorter_size(width, height, shorter);
+                let target = shorter_size(width, height, shorter)?;
                 let window = Rect::middle(target, w, h);
                 window.check_within(target.0, target.1)?;
                 Cut { part: whole(width, height), target, window }

@@ -200,6 +200,8 @@ pub enum Role {
     Prefetch(usize),
     /// Groups so many consecutive items, all that come.
     Batch(usize),
+    /// Makes one batch of each group, by [`Collate`](crate::Collate).
+    Collate,
 }
 
 impl Facts {

@@ -4,12 +4,16 @@
 //! [`Collate`](crate::Collate) finds that the parts of a batch lie side by side in one slab and joins them, which copies
 //! nothing. Where they do not (the order is another), it copies them, as it would have without. So the guess at which row an
 //! item will be decides about speed alone: it is the number of items before it, less the rows that were given back because
-//! their items failed. A slab whose parts are gone returns to its [`Pool`], so an epoch needs as many as are in use at once.
+//! their items failed, less a shift. A batch that begins in the middle of a slab tells by how much the guess was off, and sets
+//! the shift right for the batches after those on their way.
+//!
+//! A slab whose parts are gone returns to its [`Pool`], so an epoch needs as many as are in use at once. Who keeps a single row
+//! keeps all of its slab.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use half::{bf16, f16};
@@ -23,13 +27,21 @@ const KEPT: usize = 4;
 const MAX_SLAB: usize = 1 << 30;
 
 /// Memory of batches that are gone, for those to come.
-#[derive(Default)]
-pub(crate) struct Pool(Mutex<Vec<TypedVec>>);
+pub(crate) struct Pool {
+    kept: Mutex<Vec<TypedVec>>,
+    /// Bytes that may be kept.
+    bytes: usize,
+}
 
 impl Pool {
+    /// Keeps so many bytes, and no more than some batches.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Pool { kept: Mutex::default(), bytes }
+    }
+
     /// So many numbers or more, of any value.
     fn take<T: Element>(&self, len: usize) -> Vec<T> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         // What is much too large stays for a batch that needs it.
         let fits = |values: &TypedVec| {
             values.dtype() == T::DTYPE && values.len() >= len && values.len() / 2 <= len.max(1 << 12)
@@ -40,9 +52,13 @@ impl Pool {
     }
 
     fn give_back(&self, values: TypedVec) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let too_many = (kept.len() == KEPT).then(|| kept.remove(0));
+        let size = |values: &TypedVec| values.as_bytes().len();
+        let mut too_many = Vec::new();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push(values);
+        while kept.len() > KEPT || kept.iter().map(size).sum::<usize>() > self.bytes {
+            too_many.push(kept.remove(0));
+        }
         drop(kept);
         drop(too_many);
     }
@@ -51,37 +67,54 @@ impl Pool {
 /// The rows of one stream of items, which end up in batches of equal size.
 pub(crate) struct Rows {
     pool: Arc<Pool>,
-    batch: u64,
+    batch: i64,
     /// Slabs that have rows left, by their number. A slab lives by its parts.
-    open: Mutex<Vec<(u64, Weak<Slab>)>>,
-    /// How many rows were given back.
-    returned: Arc<AtomicU64>,
+    open: Mutex<Vec<(i64, Weak<Slab>)>>,
+    off: Arc<Off>,
+}
+
+/// How far rows are from the number of their items.
+#[derive(Default)]
+struct Off {
+    /// Rows that were given back.
+    returned: AtomicI64,
+    /// What is off besides, as batches showed.
+    shift: AtomicI64,
 }
 
 impl Rows {
     pub(crate) fn new(pool: Arc<Pool>, batch: usize) -> Self {
-        Rows { pool, batch: batch.max(1) as u64, open: Mutex::default(), returned: Arc::default() }
+        Rows { pool, batch: batch.max(1) as i64, open: Mutex::default(), off: Arc::default() }
     }
 
-    /// The row for the item that is number `place` of the stream, if there is such a row: each is handed out once.
-    fn take<T: Element>(&self, place: u64, len: usize) -> Option<Part> {
+    /// The row for the item that is number `number` of the stream, if it is free: each is handed out once.
+    fn take<T: Element>(&self, number: u64, len: usize) -> Option<Part> {
         let rows = self.batch as usize;
         let all = len.checked_mul(rows).filter(|&all| all > 0 && all <= MAX_SLAB / size_of::<T>())?;
-        let (number, row) = (place / self.batch, (place % self.batch) as usize);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = open.iter().find(|(n, _)| *n == number).and_then(|(_, slab)| slab.upgrade());
-        let slab = found.unwrap_or_else(|| {
-            let slab = Arc::new(Slab::new(self.pool.take::<T>(all), all, rows, &self.pool, &self.returned));
-            open.retain(|(n, slab)| *n != number && slab.strong_count() > 0);
-            open.push((number, Arc::downgrade(&slab)));
-            slab
+        let shift = self.off.shift.load(Ordering::Relaxed);
+        let place = number as i64 - self.off.returned.load(Ordering::Relaxed) - shift;
+        let (number, row) = (place.div_euclid(self.batch), place.rem_euclid(self.batch) as usize);
+        let slab = self.open(number, None).unwrap_or_else(|| {
+            // Made outside of the lock; another worker may have been quicker.
+            let slab = Slab::new(self.pool.take::<T>(all), all, rows, &self.pool, (&self.off, shift));
+            self.open(number, Some(Arc::new(slab))).expect("one was given")
         });
-        drop(open);
         let fits = slab.dtype == T::DTYPE && slab.len == all;
         if !fits || slab.taken[row].swap(true, Ordering::Acquire) {
             return None;
         }
         Some(Part { slab, start: row * len, len, is_row: true })
+    }
+
+    /// The slab of this number, or the new one in its place.
+    fn open(&self, number: i64, new: Option<Arc<Slab>>) -> Option<Arc<Slab>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = open.iter().find(|(n, _)| *n == number).and_then(|(_, slab)| slab.upgrade());
+        if let (None, Some(slab)) = (&found, &new) {
+            open.retain(|(n, slab)| *n != number && slab.strong_count() > 0);
+            open.push((number, Arc::downgrade(slab)));
+        }
+        found.or(new)
     }
 }
 
@@ -99,8 +132,7 @@ impl RowCursor {
 
     /// The row for the next item.
     pub(crate) fn next<T: Element>(&self, len: usize) -> Option<Part> {
-        let (number, rows) = (self.next.fetch_add(1, Ordering::Relaxed), &self.rows);
-        rows.take::<T>(number.saturating_sub(rows.returned.load(Ordering::Relaxed)), len)
+        self.rows.take::<T>(self.next.fetch_add(1, Ordering::Relaxed), len)
     }
 }
 
@@ -115,7 +147,9 @@ struct Slab {
     /// Which rows were handed out.
     taken: Box<[AtomicBool]>,
     pool: Weak<Pool>,
-    returned: Arc<AtomicU64>,
+    off: Arc<Off>,
+    /// The shift when it was made.
+    shift: i64,
     /// Whether the vector was moved out.
     empty: bool,
 }
@@ -131,7 +165,7 @@ impl Slab {
         len: usize,
         rows: usize,
         pool: &Arc<Pool>,
-        returned: &Arc<AtomicU64>,
+        (off, shift): (&Arc<Off>, i64),
     ) -> Slab {
         debug_assert!(values.len() >= len);
         let mut values = ManuallyDrop::new(values);
@@ -145,7 +179,8 @@ impl Slab {
             capacity,
             taken: (0..rows).map(|_| AtomicBool::new(false)).collect(),
             pool: Arc::downgrade(pool),
-            returned: returned.clone(),
+            off: off.clone(),
+            shift,
             empty: false,
         }
     }
@@ -188,7 +223,7 @@ impl Part {
     /// All of a slab of its own, from the pool of another part.
     pub(crate) fn sibling<T: Element>(&self, len: usize) -> Option<Part> {
         let pool = self.slab.pool.upgrade().filter(|_| len > 0)?;
-        let slab = Arc::new(Slab::new(pool.take::<T>(len), len, 0, &pool, &self.slab.returned));
+        let slab = Arc::new(Slab::new(pool.take::<T>(len), len, 0, &pool, (&self.slab.off, 0)));
         Some(Part { slab, start: 0, len, is_row: false })
     }
 
@@ -233,15 +268,26 @@ impl Part {
         self.len += next.len;
     }
 
+    /// It is the first row of a batch. If it is not the first of its slab, later ones shall be.
+    pub(crate) fn is_first(&self) {
+        let (slab, row) = (&*self.slab, (self.start / self.len) as i64);
+        if self.is_row && row > 0 {
+            // Batches that were on their way say the same again; only the first counts.
+            let (was, is) = (slab.shift, slab.shift + row);
+            let _ = slab.off.shift.compare_exchange(was, is, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     /// It has become part of a batch, be it by a copy.
     pub(crate) fn is_batched(&mut self) {
         self.is_row = false;
     }
 
-    /// The numbers as a vector: moved out if this is all that is left of the slab, from its start on, else copied.
+    /// The numbers as a vector: moved out if this is all that is left of the slab, from its start on, and no small part of
+    /// it; else copied.
     pub(crate) fn into_typed(mut self) -> TypedVec {
         self.is_row = false;
-        if self.start > 0 || Arc::strong_count(&self.slab) > 1 {
+        if self.start > 0 || self.len < self.slab.vec_len / 2 || Arc::strong_count(&self.slab) > 1 {
             return self.copied();
         }
         let (slab, len) = (self.slab.clone(), self.len);
@@ -271,7 +317,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         if self.is_row {
             self.slab.taken[self.start / self.len].store(false, Ordering::Release);
-            self.slab.returned.fetch_add(1, Ordering::Relaxed);
+            self.slab.off.returned.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -294,7 +340,7 @@ mod tests {
     use crate::Tensor;
 
     fn rows(batch: usize) -> (Arc<Pool>, Arc<Rows>) {
-        let pool = Arc::<Pool>::default();
+        let pool = Arc::new(Pool::new(1 << 20));
         (pool.clone(), Arc::new(Rows::new(pool, batch)))
     }
 
@@ -344,14 +390,16 @@ mod tests {
         assert_eq!(address(&shared), first);
         let lent = shared.shared().unwrap().slice(8..);
         drop(shared);
-        assert!(pool.0.lock().unwrap().is_empty(), "somebody still has a part of it");
+        assert!(pool.kept.lock().unwrap().is_empty(), "somebody still has a part of it");
         drop(lent);
-        assert_eq!(pool.0.lock().unwrap().len(), 1);
-        assert_eq!(address(&row(&rows, 6)), first);
+        assert_eq!(pool.kept.lock().unwrap().len(), 1);
+        let again = Tensor::stack_rows(vec![row(&rows, 6), row(&rows, 7)]).unwrap();
+        assert_eq!(address(&again), first);
+        drop(again);
         // What moved out does not come back.
         let batch = Tensor::stack_rows(vec![row(&rows, 8), row(&rows, 9)]).unwrap();
         drop(batch.into_vec::<f32>().unwrap());
-        let kept = pool.0.lock().unwrap().len();
+        let kept = pool.kept.lock().unwrap().len();
         // A pool that is gone takes nothing back.
         let late = row(&rows, 10);
         drop((pool, rows));
@@ -390,6 +438,34 @@ mod tests {
         drop(held);
         // The slab died with its last row; there is a new one.
         assert!(rows.take::<u8>(1, 5).is_some());
+    }
+
+    #[test]
+    fn a_batch_that_begins_off_a_slab_sets_the_next_ones_right() {
+        let (_, rows) = rows(3);
+        // Item 1 failed above, so that no row was asked for: all others are one too far.
+        let batch = |numbers: [u64; 3]| {
+            let parts: Vec<Tensor> = numbers.iter().map(|&number| row(&rows, number)).collect();
+            let first = address(&parts[0]);
+            address(&Tensor::stack_rows(parts).unwrap()) == first
+        };
+        assert!(!batch([0, 2, 3]), "with a gap");
+        assert!(!batch([4, 5, 6]), "over two slabs; tells that it is off by one");
+        // What was on its way when it did so.
+        assert!(batch([7, 8, 9]) && batch([10, 11, 12]));
+    }
+
+    #[test]
+    fn a_small_part_does_not_keep_the_memory_of_all() {
+        let (pool, rows) = rows(100);
+        let vector = row(&rows, 0).into_vec::<f32>().unwrap();
+        assert!(vector.capacity() < 10);
+        assert_eq!(pool.kept.lock().unwrap().len(), 1);
+        // No more is kept than was allowed.
+        let tiny = Arc::new(Pool::new(100));
+        let rows = Rows::new(tiny.clone(), 100);
+        drop(row(&rows, 0));
+        assert!(tiny.kept.lock().unwrap().is_empty());
     }
 
     #[test]

@@ -293,6 +293,9 @@ impl Tensor {
     /// # Errors
     /// As [`stack`](Tensor::stack).
     pub fn stack_rows(mut tensors: Vec<Tensor>) -> Result<Tensor> {
+        if let Some(Tensor { buf: Buf::Pooled(part), .. }) = tensors.first() {
+            part.is_first();
+        }
         for tensor in &mut tensors {
             if let Buf::Pooled(part) = &mut tensor.buf {
                 part.is_batched();

@@ -5,11 +5,10 @@ use std::path::Path;
 
 use bytes::Bytes;
 use datapipes::{BoxError, Graph, Result, Tensor};
+use datapipes_image::EXTENSIONS;
 use datapipes_image::prelude::*;
 use datapipes_io::prelude::*;
 use datapipes_io::{Sample, list_files};
-
-const IMAGES: [&str; 3] = ["jpg", "jpeg", "png"];
 
 /// Encoded images and their labels, from all tar shards below a folder (or one shard).
 pub fn from_shards(path: &Path, names: usize, samples: usize) -> Graph<(Bytes, u32)> {
@@ -26,9 +25,8 @@ pub fn from_shards(path: &Path, names: usize, samples: usize) -> Graph<(Bytes, u
 }
 
 fn labelled(sample: Sample) -> Result<(Bytes, u32)> {
-    let field = IMAGES.into_iter().find(|field| sample.has(field)).unwrap_or(IMAGES[0]);
-    let label = if sample.has("cls") { sample.parse("cls")? } else { 0 };
-    Ok((sample.get(field)?.clone(), label))
+    let field = EXTENSIONS.split(' ').find(|field| sample.has(field)).unwrap_or("jpg");
+    Ok((sample.get(field)?.clone(), sample.parse("cls")?))
 }
 
 /// Encoded images and their labels, from a folder of folders; classes are numbered by their folders' names.
@@ -44,9 +42,11 @@ pub fn from_folder(path: &Path, names: usize) -> std::io::Result<Graph<(Bytes, u
         *label = number as u32;
     }
     let files = list_files(path, "**/*.{jpg,jpeg,png,JPG,JPEG,PNG}");
-    let labelled = files.shuffle(names).sharding_filter().load_files().map(move |file| {
+    let labelled = files.shuffle(names).sharding_filter().load_files().try_map(move |file| {
         let class = file.name.split('/').next().unwrap_or_default();
-        (file.data, classes.get(class).copied().unwrap_or(0))
+        let label =
+            classes.get(class).ok_or_else(|| format!("{} is not in the folder of a class", file.name))?;
+        Ok::<_, BoxError>((file.data, *label))
     });
     Ok(labelled.named("label"))
 }

@@ -53,6 +53,20 @@ fn what_is_skipped_costs_copies_and_no_batch_is_short() {
     }
 }
 
+/// An error above, in the same piece of work, asks for no row: the batches after it find their way again.
+#[test]
+fn what_fails_above_costs_some_copies_only() {
+    for workers in [0, 2] {
+        let pairs = Pairs::default();
+        let fails = |n: u64| if n == 10 { Err("unlucky") } else { Ok(n) };
+        let graph =
+            Graph::range(0..4000).try_map(fails).pipe(pairs.clone()).concurrency(4).batch(20).collate();
+        let (values, in_place) = run(graph, &pairs.filled, workers, Order::Strict);
+        assert_eq!(values, expected((0..4000).filter(|&n| n != 10), 20), "{workers} workers");
+        assert!(in_place > 150, "{in_place} of 200 with {workers} workers");
+    }
+}
+
 #[test]
 fn where_rows_cannot_be_foretold_they_are_copied() {
     let pairs = Pairs::default();
@@ -102,6 +116,10 @@ fn the_plan_says_so() {
     let plan = DataLoader::builder(batched).workers(2).build().unwrap().explain().to_string();
     assert!(plan.contains("pairs  [segment A"), "{plan}");
     assert!(plan.contains("(straight into batches of 3)"), "{plan}");
+    // Nobody joins them.
+    let kept = Graph::range(0..9).pipe(Pairs::default()).batch(3);
+    let plan = DataLoader::builder(kept).workers(2).build().unwrap().explain().to_string();
+    assert!(!plan.contains("straight"), "{plan}");
     let shuffled = Graph::range(0..9).pipe(Pairs::default()).shuffle(3).batch(3).collate();
     let plan = DataLoader::builder(shuffled).workers(2).build().unwrap().explain().to_string();
     assert!(!plan.contains("straight"), "{plan}");

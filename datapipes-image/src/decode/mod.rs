@@ -19,7 +19,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
-use image::metadata::Orientation;
 
 use self::format::sniff;
 #[cfg(not(feature = "turbo"))]
@@ -77,6 +76,14 @@ pub fn decode(bytes: &[u8]) -> Result<Image> {
 /// As [`DecodeImage::decode`]; [`ErrorKind::Unsupported`] if it is not a JPEG, [`ErrorKind::Config`] for another
 /// scale, [`ErrorKind::Shape`] if the part is empty or not inside the scaled picture.
 pub fn decode_jpeg_part(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
+    guarded(|| part_of_file(bytes, scale, part))
+}
+
+fn part_of_file(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
+    if !matches!(scale, 1 | 2 | 4 | 8) {
+        let message = format!("a JPEG cannot be scaled by 1/{scale}, only by 1, 1/2, 1/4 and 1/8");
+        return Err(Error::new(ErrorKind::Config, message));
+    }
     let format = sniff(bytes)?;
     if format != ImageFormat::Jpeg {
         return Err(Error::new(
@@ -132,7 +139,7 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 /// bits is read: 1, 3 or 4 components, scans in any order, restart markers, all sampling factors of which each divides
 /// the largest. It is stricter: where libjpeg fills in gray with a warning, or says nothing of a block of too many
 /// coefficients, there is an error; so there is for a progressive picture some of whose coefficients are not told to
-/// the last bit, which libjpeg smooths. Arithmetic and lossless coding, 12 bits and a height that is told late are
+/// the last bit, which libjpeg smooths. Arithmetic and lossless coding and 12 bits are
 /// [`ErrorKind::Unsupported`]. Between pictures each thread keeps up to some 16 MiB of buffers, so that the pixels are
 /// all that is allocated.
 ///
@@ -223,9 +230,33 @@ impl DecodeImage {
             }
         };
         match orientation {
-            Some(orientation) if self.orient => orient(image, orientation),
+            Some(orientation) if self.orient => self.turned(image, Turn::from(orientation)),
             _ => Ok(image),
         }
+    }
+
+    /// A picture as its EXIF data says.
+    fn turned(&self, image: Image, turn: Turn) -> Result<Image> {
+        if turn.is_none() {
+            return Ok(image);
+        }
+        self.check_turn(image.width(), image.height())?;
+        let (mut stored, mut upright) = (Pixels::default(), Pixels::default());
+        stored.take(image);
+        turn.apply(&stored, &mut upright);
+        Image::new(upright.width, upright.height, 3, upright.data)
+    }
+
+    /// Turning takes a copy.
+    fn check_turn(&self, width: u32, height: u32) -> Result<()> {
+        let bytes = 6 * u64::from(width) * u64::from(height);
+        if bytes > self.max_bytes {
+            let limit = self.max_bytes;
+            let message =
+                format!("turning a picture of {width}x{height} needs {bytes} bytes, more than {limit}");
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        Ok(())
     }
 
     /// The width and height that [`decode`](DecodeImage::decode) would give, from the headers alone. Limits do not
@@ -234,6 +265,10 @@ impl DecodeImage {
     /// # Errors
     /// As [`decode`](DecodeImage::decode), but nothing behind the headers is looked at.
     pub fn dimensions(&self, bytes: &[u8]) -> Result<(u32, u32)> {
+        guarded(|| self.dimensions_unguarded(bytes))
+    }
+
+    fn dimensions_unguarded(&self, bytes: &[u8]) -> Result<(u32, u32)> {
         let (width, height, orientation) = match sniff(bytes)? {
             ImageFormat::Jpeg => {
                 let header = jpeg::Header::read(bytes)?;
@@ -309,18 +344,6 @@ fn guarded<R>(decode: impl FnOnce() -> Result<R>) -> Result<R> {
         let what = format!("the decoder {}", Error::panic(payload));
         Err(Error::new(ErrorKind::Corrupt, what))
     })
-}
-
-/// Turns a picture as its EXIF data says.
-fn orient(image: Image, orientation: Orientation) -> Result<Image> {
-    let turn = Turn::from(orientation);
-    if turn.is_none() {
-        return Ok(image);
-    }
-    let (mut stored, mut upright) = (Pixels::default(), Pixels::default());
-    stored.take(image);
-    turn.apply(&stored, &mut upright);
-    Image::new(upright.width, upright.height, 3, upright.data)
 }
 
 /// Bytes from `start` on, or an error that the file ends there.

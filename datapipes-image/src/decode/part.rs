@@ -98,6 +98,7 @@ impl DecodeImage {
         if turn.is_none() {
             return Ok(Decoded { view: pixels.view()?, part });
         }
+        self.check_turn(touched.width, touched.height)?;
         turn.apply(pixels, turned);
         let part = turn.upright(part, f64::from(touched.width), f64::from(touched.height));
         Ok(Decoded { view: turned.view()?, part })

@@ -4,6 +4,7 @@ use datapipes::{Error, ErrorKind, Result};
 
 use super::pad::Fill;
 use super::warp::{Matrix, Warp, warp_image};
+use crate::portable::sin_cos_degrees;
 use crate::{Filter, Image};
 
 /// How a picture is turned about its middle: torchvision's `rotate`. Degrees alone convert into one.
@@ -187,9 +188,10 @@ impl Affine {
             );
             return Err(Error::new(ErrorKind::Config, message));
         }
-        let (sin, cos) = sin_cos(degrees);
-        let (sin_sheared, cos_sheared) = sin_cos(degrees - shear_y);
-        let (cos_y, tan_x) = (sin_cos(shear_y).1, sin_cos(shear_x).0 / sin_cos(shear_x).1);
+        let (sin, cos) = sin_cos_degrees(degrees);
+        let (sin_sheared, cos_sheared) = sin_cos_degrees(degrees - shear_y);
+        let (cos_y, tan_x) =
+            (sin_cos_degrees(shear_y).1, sin_cos_degrees(shear_x).0 / sin_cos_degrees(shear_x).1);
         let (a, c) = (cos_sheared / cos_y, sin_sheared / cos_y);
         let (b, d) = (-(a * tan_x + sin), cos - c * tan_x);
         let forward = [a * scale, b * scale, tx, c * scale, d * scale, ty];
@@ -216,19 +218,6 @@ impl Affine {
 /// [`ErrorKind::Shape`] if the matrix moves a corner of the picture farther than 2²⁸ pixels, there or back.
 pub fn affine(image: &Image, affine: Affine) -> Result<Image> {
     warp_image(image, &affine.resolve(image.width(), image.height())?)
-}
-
-/// Exact for quarter turns.
-fn sin_cos(degrees: f64) -> (f64, f64) {
-    // The remainder is exact.
-    let degrees = degrees % 360.0;
-    match degrees.rem_euclid(360.0) {
-        0.0 => (0.0, 1.0),
-        90.0 => (1.0, 0.0),
-        180.0 => (0.0, -1.0),
-        270.0 => (-1.0, 0.0),
-        _ => degrees.to_radians().sin_cos(),
-    }
 }
 
 /// The size that holds a whole picture turned about its middle, as torchvision computes it: ten-thousandths of a pixel

@@ -11,11 +11,9 @@ mod view;
 
 use std::cell::RefCell;
 
-#[cfg(doc)]
-use datapipes::ErrorKind;
-use datapipes::Result;
+use datapipes::{Error, ErrorKind, Result};
 
-use crate::image::check_size;
+use crate::image::{MAX_PIXELS, check_size};
 use crate::{Image, Rect};
 
 pub(crate) use self::resampler::Resampler;
@@ -69,15 +67,24 @@ pub fn resize(image: &Image, width: u32, height: u32, filter: Filter) -> Result<
 /// # Errors
 /// As [`resize`].
 pub fn resize_shorter(image: &Image, shorter: u32, filter: Filter) -> Result<Image> {
-    let (width, height) = shorter_size(image.width(), image.height(), shorter);
+    let (width, height) = shorter_size(image.width(), image.height(), shorter)?;
     resize(image, width, height, filter)
 }
 
 /// The size of a picture whose shorter edge becomes `shorter`.
-pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> (u32, u32) {
+///
+/// # Errors
+/// [`ErrorKind::Config`] if `shorter` makes no sense; [`ErrorKind::Limit`] if it is this picture that would become huge.
+pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32, u32)> {
+    check_size(shorter, shorter)?;
     let longer = u64::from(shorter) * u64::from(width.max(height)) / u64::from(width.min(height));
     let longer = u32::try_from(longer).unwrap_or(u32::MAX);
-    if width < height { (shorter, longer) } else { (longer, shorter) }
+    if u64::from(shorter) * u64::from(longer) > MAX_PIXELS {
+        let message =
+            format!("a picture of {width}x{height} scaled to {shorter} has more than {MAX_PIXELS} pixels");
+        return Err(Error::new(ErrorKind::Limit, message));
+    }
+    Ok(if width < height { (shorter, longer) } else { (longer, shorter) })
 }
 
 /// Cuts a part out and scales it, in one pass. The same as [`crop`](crate::crop), then [`resize`].

@@ -47,7 +47,7 @@ impl<T: Send + 'static> DataLoader<T> {
     ///
     /// # Cancellation
     /// Dropping an epoch ends it as without a device, and drops the batches that are ready. An upload at hand runs to its
-    /// end; the drop waits for it 100 ms at most.
+    /// end; the drop waits for it 100 ms at most, and the last handle as long once more.
     ///
     /// # Examples
     /// ```

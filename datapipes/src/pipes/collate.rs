@@ -2,7 +2,7 @@
 
 use crate::collate::mismatch;
 use crate::pipes::unbatch::parts_of;
-use crate::{Arity, BoxError, Context, Error, ErrorKind, Facts, Graph, Items, Origin, Pipe, Result};
+use crate::{Arity, BoxError, Context, Error, ErrorKind, Facts, Graph, Items, Origin, Pipe, Result, Role};
 
 /// Makes one batch of a list of samples; see [`Graph::collate`].
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ where
         Arity::One
     }
     fn facts(&self) -> Facts {
-        Facts::any_order()
+        Facts::any_order().with_role(Role::Collate)
     }
     fn weigh(&self, batch: &T::Batch) -> Option<usize> {
         T::weigh(batch)

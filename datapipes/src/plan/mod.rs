@@ -87,6 +87,7 @@ impl Plan {
         };
         if settings.workers == 0 {
             plan.set_rows(flow);
+            plan.share_out(settings);
             return plan;
         }
         let mut depths = vec![0; flow.nodes.len()];
@@ -216,7 +217,7 @@ impl Plan {
                     continue;
                 }
             }
-            let mut last = (id, node);
+            let (mut last, mut batch) = ((id, node), None);
             self.rows[id] = loop {
                 let mut below =
                     flow.nodes.iter().enumerate().filter(|(_, n)| n.inputs.contains(&(last.0, 0)));
@@ -225,7 +226,8 @@ impl Plan {
                     _ => break None,
                 };
                 match (last.1.hints().facts.role, last.1.hints().arity, &last.1.node.op) {
-                    (Role::Batch(size), ..) => break Some(size),
+                    (Role::Collate, ..) => break batch,
+                    (Role::Batch(size), ..) if batch.is_none() => batch = Some(size),
                     (Role::Plain | Role::Prefetch(_), Arity::One, Op::Pipe(_)) => {}
                     _ => break None,
                 }

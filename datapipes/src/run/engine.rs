@@ -39,7 +39,7 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(flow: Flow, plan: Plan, settings: Settings) -> Self {
         let learned = plan.segments.iter().map(|_| Arc::default()).collect();
-        let batches = plan.rows.iter().map(|_| Arc::default()).collect();
+        let batches = plan.rows.iter().map(|_| Arc::new(rows::Pool::new(plan.prefetch.bytes))).collect();
         Engine { flow, plan, settings, learned, batches, pool: OnceLock::new(), runtime: Mutex::new(None) }
     }
 
