@@ -152,7 +152,11 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// Burn asks for items `k * (items / devices)` and so on, the last slice with what is left over. A stream cannot be
     /// cut at an item, and need not be: which items are whose is the sharding's business, which gives each device other
     /// ones in each epoch, if a shuffle stands before it. What burn gets is as many items, not the same ones. Any other
-    /// slice, and any without this, is refused: its epochs are one error that says so.
+    /// slice, any without this, and any of fewer items than devices is refused: its epochs are one error that says so.
+    ///
+    /// Where a policy skips bad samples, one device may come short of a batch and let the others wait for it: filter them out
+    /// before, or let the epoch fail. Each slice counts its epochs by itself, as each clone does; burn cuts once for a whole
+    /// training, and who cuts anew in each epoch says which by [`with_epoch`](BurnLoader::with_epoch).
     ///
     /// # Examples
     /// ```
@@ -208,6 +212,11 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         }
     }
 
+    /// Whether there are fewer items than devices, so that the parts that burn asks for cannot be told apart.
+    fn is_too_small(&self, items: usize) -> bool {
+        self.parts.as_ref().is_some_and(|parts| parts.devices > 1 && items < parts.devices)
+    }
+
     /// The part that burn wants when it cuts a loader of so many items for several devices, or why there is none.
     fn part(&self, items: usize, start: usize, end: usize) -> Result<Self, String> {
         let Some(Parts { devices, make }) = &self.parts else {
@@ -216,6 +225,9 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
             ));
         };
         let (each, last) = (items / (*devices).max(1), devices.saturating_sub(1));
+        if self.is_too_small(items) {
+            return Err(format!("{items} items are too few for {devices} devices"));
+        }
         let is_part = |&k: &usize| start == k * each && end == if k == last { items } else { start + each };
         let Some(index) = (0..*devices).find(is_part) else {
             return Err(format!("items {start}..{end} of {items} are not one of {devices} equal parts"));
@@ -282,7 +294,7 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> f
     /// One of the equal parts that burn makes for several devices; see [`for_devices`](BurnLoader::for_devices).
     fn slice(&self, start: usize, end: usize) -> Arc<dyn burn_core::data::dataloader::DataLoader<O>> {
         Arc::new(match self.count() {
-            Ok(count) if (start, end) != (0, count.total()) => self
+            Ok(count) if (start, end) != (0, count.total()) || self.is_too_small(count.total()) => self
                 .part(count.total(), start, end)
                 .unwrap_or_else(|why| BurnLoader { refused: Some(why.into()), ..self.clone() }),
             _ => self.clone(),

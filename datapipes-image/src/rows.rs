@@ -21,6 +21,8 @@ use crate::{DecodeImage, Filter, Layout, Normalize, RandomResizedCrop, Rect};
 ///   decoded at a half, a quarter or an eighth of its size where that is enough.
 /// - Pixels in between are kept by each thread for its next picture: up to 16 MiB in each of some buffers, or what the last
 ///   picture took. So for JPEGs nothing is allocated once they are large enough, but for parts of over 5 megapixels.
+/// - What opens archives is best parted from this by a shuffle: in one piece of work with it, nobody knows which row of which batch
+///   a picture will be, and batches are copied together.
 /// - In a graph of samples of your own, `map` one to a pair of its file and the rest before, and back behind: such steps are
 ///   one-in-one-out. The rows of one batch are written where the batch has them, if only steps of one-in-one-out lie between this
 ///   and [`batch`](Graph::batch): see [`Context::row`]. The memory of a batch returns to the loader when it is dropped.

@@ -140,6 +140,9 @@ fn any_other_slice_is_one_error_that_says_so() {
     assert!(said(whole.slice(0, 12)).contains("items 0..12"));
     assert!(said(whole.slice(0, 11).slice(0, 5)).contains("say `for_devices`"));
     assert_eq!(whole.slice(0, 23).num_items(), 23);
+    for (start, end) in [(0, 0), (0, 23)] {
+        assert!(said(for_devices(40).slice(start, end)).contains("23 items are too few for 40 devices"));
+    }
     let plain: BurnLoader<_, Tensor<1, Int>> =
         BurnLoader::new(rank_loader(Rank::default()).unwrap(), &Device::flex()).items(23);
     assert!(said(plain.slice(0, 11)).contains("items 0..11 of a stream of 23: say `for_devices`"));
