@@ -2,7 +2,7 @@
 
 use datapipes::{Error, ErrorKind, Result, Rng};
 
-use crate::image::check_size;
+use crate::image::{check_edges, check_size};
 use crate::{Draw, Filter, Geometry, Image, Rect, resized_crop};
 
 /// What [`random_resized_crop`] makes: torchvision's `RandomResizedCrop`.
@@ -42,6 +42,9 @@ impl RandomResizedCrop {
     /// Which part of a picture of this size is taken: torchvision's algorithm. It draws up to ten times an area,
     /// uniformly, and a ratio, uniformly in its logarithm; if none fits, it takes the largest part in the middle
     /// whose ratio is allowed.
+    ///
+    /// # Panics
+    /// If an edge is 0.
     pub fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Rect {
         let (w, h) = (f64::from(width), f64::from(height));
         let (least, most) = self.ratio;
@@ -109,6 +112,7 @@ impl From<(u32, u32)> for RandomResizedCrop {
 impl Draw for RandomResizedCrop {
     fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Geometry> {
         self.check()?;
+        check_edges("a part of an image", width, height)?;
         let part = self.part(width, height, rng);
         Geometry::new(width, height).resized_crop(part, self.width, self.height, self.filter)
     }
