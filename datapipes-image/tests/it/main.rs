@@ -1,7 +1,6 @@
 //! One module per promise.
 
 mod augment;
-mod blur;
 mod colour;
 mod damage;
 mod decode;
