@@ -9,6 +9,7 @@ mod geometry;
 mod geometry_draws;
 mod graph;
 mod hostile;
+mod masks;
 mod named;
 mod part;
 mod resize;
