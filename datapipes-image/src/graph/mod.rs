@@ -15,10 +15,10 @@ use datapipes::{Arity, Context, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
 use crate::blur::check_blur;
 use crate::image::{check_probability, check_size};
 use crate::{
-    DecodeImage, Filter, Image, Normalize, Padding, RandomAffine, RandomCrop, RandomGaussianBlur,
-    RandomResizedCrop, RandomRotation, center_crop, five_crop, gaussian_blur, hflip, pad, random_affine,
-    random_crop, random_resized_crop, random_rotation, resize, resize_shorter, to_tensor, to_tensor_u8,
-    vflip,
+    Affine, DecodeImage, Filter, Image, Normalize, Padding, RandomAffine, RandomCrop, RandomGaussianBlur,
+    RandomResizedCrop, RandomRotation, Rect, Rotation, center_crop, crop, five_crop, gaussian_blur, hflip,
+    pad, random_affine, random_crop, random_resized_crop, random_rotation, resize, resize_shorter, rotate,
+    to_tensor, to_tensor_u8, vflip,
 };
 
 /// Decoding, for a graph of files. Bring it into scope by the [`prelude`](crate::prelude).
@@ -60,6 +60,15 @@ pub trait ImageGraph: sealed::Sealed {
     /// Takes a random part and scales it: `224`, `(width, height)`, or settings; see [`random_resized_crop`].
     fn random_resized_crop(self, settings: impl Into<RandomResizedCrop>) -> Graph<Image>;
 
+    /// Takes a part; see [`crop`](crate::crop()).
+    ///
+    /// # Errors
+    /// A picture in which the part does not lie takes the item's place as an error.
+    fn crop(self, part: Rect) -> Graph<Image>;
+
+    /// Mirrors left and right; see [`hflip`].
+    fn hflip(self) -> Graph<Image>;
+
     /// Mirrors left and right with probability `p`; see [`hflip`].
     fn random_hflip(self, p: f64) -> Graph<Image>;
 
@@ -81,8 +90,14 @@ pub trait ImageGraph: sealed::Sealed {
     /// A picture that is smaller, and is not padded, takes the item's place as an error.
     fn random_crop(self, settings: impl Into<RandomCrop>) -> Graph<Image>;
 
+    /// Turns: `90.0`, or settings; see [`rotate`].
+    fn rotate(self, rotation: impl Into<Rotation>) -> Graph<Image>;
+
     /// Turns by a random angle: `10.0`, `(least, most)`, or settings; see [`random_rotation`].
     fn random_rotation(self, settings: impl Into<RandomRotation>) -> Graph<Image>;
+
+    /// Turns, moves, scales and shears; see [`affine`](crate::affine()).
+    fn affine(self, affine: Affine) -> Graph<Image>;
 
     /// Turns, moves, scales and shears at random; see [`random_affine`].
     fn random_affine(self, settings: impl Into<RandomAffine>) -> Graph<Image>;
@@ -137,6 +152,20 @@ impl ImageGraph for Graph<Image> {
         self.pipe(step.settings(settings.settings()).check(settings.check()))
     }
 
+    fn crop(self, part: Rect) -> Graph<Image> {
+        let Rect { x, y, width, height } = part;
+        let step = Step::new("crop", move |image, _| crop(&image, part));
+        let settings = format!("{width}x{height} at ({x}, {y})");
+        self.pipe(step.settings(settings).check(check_size(width, height)))
+    }
+
+    fn hflip(self) -> Graph<Image> {
+        self.pipe(Step::new("hflip", |mut image, _| {
+            hflip(&mut image);
+            Ok(image)
+        }))
+    }
+
     fn random_hflip(self, p: f64) -> Graph<Image> {
         self.pipe(random_flip("random_hflip", p, hflip))
     }
@@ -164,10 +193,22 @@ impl ImageGraph for Graph<Image> {
         self.pipe(step.settings(settings.settings()).check(settings.check()))
     }
 
+    fn rotate(self, rotation: impl Into<Rotation>) -> Graph<Image> {
+        let rotation = rotation.into();
+        let step = Step::new("rotate", move |image, _| rotate(&image, rotation));
+        // What makes no sense does not for a single pixel.
+        self.pipe(step.settings(rotation.full_settings()).check(rotation.resolve(1, 1).map(drop)))
+    }
+
     fn random_rotation(self, settings: impl Into<RandomRotation>) -> Graph<Image> {
         let settings = settings.into();
         let step = Step::new("random_rotation", move |image, rng| random_rotation(&image, settings, rng));
         self.pipe(step.settings(settings.settings()).check(settings.check()))
+    }
+
+    fn affine(self, affine: Affine) -> Graph<Image> {
+        let step = Step::new("affine", move |image, _| crate::affine(&image, affine));
+        self.pipe(step.settings(affine.full_settings()).check(affine.resolve(1, 1).map(drop)))
     }
 
     fn random_affine(self, settings: impl Into<RandomAffine>) -> Graph<Image> {
