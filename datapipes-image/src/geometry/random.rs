@@ -122,8 +122,8 @@ impl Draw for RandomCrop {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if a size is zero or huge; [`ErrorKind::Shape`] if the part is larger than the picture with its
-/// border; else as [`pad`](pad()).
+/// [`Config`](datapipes::ErrorKind::Config) if a size is zero or huge; [`Shape`](datapipes::ErrorKind::Shape) if the part
+/// is larger than the picture with its border; else as [`pad`](pad()).
 pub fn random_crop(image: &Image, settings: impl Into<RandomCrop>, rng: &mut Rng) -> Result<Image> {
     let (padding, part) = settings.into().resolve(image.width(), image.height(), rng)?;
     match padding {
