@@ -37,7 +37,7 @@ pub fn gaussian_blur(image: &Image, kernel: u32, sigma: f64) -> Result<Image> {
 /// # use datapipes_image::{Image, RandomGaussianBlur};
 /// let mut dot = Image::new(3, 3, 1, vec![0, 0, 0, 0, 255, 0, 0, 0, 0])?;
 /// RandomGaussianBlur::new(3).sigma(0.5, 2.0).apply(&mut dot, &mut Rng::from_key([1, 0, 0, 0]))?;
-/// assert!(dot.pixel(1, 1) < &[159]);
+/// assert!(dot.pixel(1, 1)[0] < 159);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
