@@ -40,7 +40,7 @@ impl Scene {
     /// Reads `x.jpg`, `x.mask.png` and `x.boxes.json`.
     fn read(sample: Sample) -> Result<Scene> {
         let image = decode(sample.get("jpg")?)?;
-        let mask = Mask::from_image(decode(sample.get("mask.png")?)?)?.outside(IGNORE);
+        let mask = Mask::<u8>::decode(sample.get("mask.png")?)?.outside(IGNORE);
         let things: Vec<(u8, f32, f32, f32, f32)> =
             serde_json::from_slice(sample.get("boxes.json")?).map_err(datapipes::Error::user)?;
         let corners =

@@ -1,30 +1,100 @@
 //! Gaussian blur.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Result, Rng};
 
 use crate::Image;
 use crate::portable::exp;
 
-/// Blurs by a Gaussian: `kernel` is how many columns and rows are weighed, `sigma` the deviation in pixels, each across
-/// and down. Edges are mirrored, without the edge itself.
+/// Blurs by a Gaussian: `kernel` is how many columns and rows are weighed, `sigma` the deviation in pixels. Edges are
+/// mirrored, without the edge itself.
 ///
 /// This is torchvision's `gaussian_blur` on a picture or a tensor of `u8`, where a value may differ by 1 (one in 20000 of
 /// noise did): a sum of 32-bit floats in another order, rounded. The two directions are computed one after the other.
-/// Allocates the result and `kernel` rows of `f32`.
+/// Allocates the result and `kernel` rows of `f32`. For a range of sigmas, see [`RandomGaussianBlur`].
 ///
 /// # Errors
-/// - [`ErrorKind::Config`] if an edge of the kernel is even, or a sigma is not positive and finite.
+/// - [`ErrorKind::Config`] if the kernel is even, or sigma is not positive and finite.
 /// - [`ErrorKind::Shape`] if the picture is too small for mirrored edges: half of the kernel has to be smaller.
 ///
 /// # Examples
 /// ```
 /// # use datapipes_image::{Image, gaussian_blur};
 /// let dot = Image::new(3, 3, 1, vec![0, 0, 0, 0, 255, 0, 0, 0, 0])?;
-/// assert_eq!(gaussian_blur(&dot, (3, 1), (0.5, 0.5))?.pixel(1, 1), [201]);
+/// assert_eq!(gaussian_blur(&dot, 3, 0.5)?.pixel(1, 1), [158]);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
-pub fn gaussian_blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Result<Image> {
+pub fn gaussian_blur(image: &Image, kernel: u32, sigma: f64) -> Result<Image> {
     check_blur(kernel, sigma)?;
+    blur(image, (kernel, kernel), (sigma, sigma))
+}
+
+/// Blurs by a Gaussian of random width: torchvision's `GaussianBlur`.
+///
+/// Drawn is one sigma, uniform in its range, which is that of both directions.
+///
+/// ```
+/// # use datapipes::Rng;
+/// # use datapipes_image::{Image, RandomGaussianBlur};
+/// let mut dot = Image::new(3, 3, 1, vec![0, 0, 0, 0, 255, 0, 0, 0, 0])?;
+/// RandomGaussianBlur::new(3).sigma(0.5, 2.0).apply(&mut dot, &mut Rng::from_key([1, 0, 0, 0]))?;
+/// assert!(dot.pixel(1, 1)[0] < 159);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomGaussianBlur {
+    kernel: u32,
+    sigma: (f64, f64),
+}
+
+impl RandomGaussianBlur {
+    /// Weighs so many columns and rows, which is odd. Sigma is from 0.1 to 2.
+    pub fn new(kernel: u32) -> Self {
+        RandomGaussianBlur { kernel, sigma: (0.1, 2.0) }
+    }
+
+    /// The least and the largest sigma, in pixels.
+    pub fn sigma(self, least: f64, most: f64) -> Self {
+        RandomGaussianBlur { sigma: (least, most), ..self }
+    }
+
+    /// Blurs a picture; see [`gaussian_blur`].
+    ///
+    /// # Errors
+    /// As [`gaussian_blur`]; [`ErrorKind::Config`] also if the range is not in order.
+    pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
+        self.check()?;
+        *image = gaussian_blur(image, self.kernel, self.draw(rng))?;
+        Ok(())
+    }
+
+    fn draw(&self, rng: &mut Rng) -> f64 {
+        rng.range(self.sigma.0, self.sigma.1)
+    }
+
+    /// [`ErrorKind::Config`] if a setting makes no sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        let (least, most) = self.sigma;
+        check_blur(self.kernel, least).and(check_blur(self.kernel, most))?;
+        if least <= most {
+            return Ok(());
+        }
+        let message = format!("a blur with sigma from {least} to {most}: it has to be in order");
+        Err(Error::new(ErrorKind::Config, message))
+    }
+
+    pub(crate) fn settings(&self) -> String {
+        format!("{} pixels, sigma {:?}", self.kernel, self.sigma)
+    }
+}
+
+impl From<u32> for RandomGaussianBlur {
+    fn from(kernel: u32) -> Self {
+        RandomGaussianBlur::new(kernel)
+    }
+}
+
+/// Each across and down.
+fn blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Result<Image> {
     let across = weights(kernel.0, sigma.0, image.width())?;
     let down = weights(kernel.1, sigma.1, image.height())?;
     let (width, height) = (image.width() as usize, image.height() as usize);
@@ -53,12 +123,10 @@ pub fn gaussian_blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Re
 }
 
 /// [`ErrorKind::Config`] if a setting makes no sense.
-pub(crate) fn check_blur(kernel: (u32, u32), sigma: (f64, f64)) -> Result<()> {
-    for (len, sigma) in [(kernel.0, sigma.0), (kernel.1, sigma.1)] {
-        if len.is_multiple_of(2) || !(sigma > 0.0 && sigma.is_finite()) {
-            let message = format!("a blur of {len} pixels with sigma {sigma}: it has to be odd and positive");
-            return Err(Error::new(ErrorKind::Config, message));
-        }
+pub(crate) fn check_blur(kernel: u32, sigma: f64) -> Result<()> {
+    if kernel.is_multiple_of(2) || !(sigma > 0.0 && sigma.is_finite()) {
+        let message = format!("a blur of {kernel} pixels with sigma {sigma}: it has to be odd and positive");
+        return Err(Error::new(ErrorKind::Config, message));
     }
     Ok(())
 }
@@ -100,6 +168,7 @@ fn weigh<'a>(sums: &mut [f32], rows: impl Iterator<Item = (f32, &'a [f32])>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode;
 
     #[test]
     fn edges_are_mirrored_without_the_edge() {
@@ -107,40 +176,107 @@ mod tests {
         assert_eq!(places, [3, 2, 1, 0, 1, 2, 3, 2, 1, 0]);
         // By hand: sigma so large that all three weigh the same.
         let image = Image::new(4, 1, 1, vec![30, 60, 90, 240]).unwrap();
-        assert_eq!(gaussian_blur(&image, (3, 1), (1e9, 1.0)).unwrap().data(), [50, 60, 130, 140]);
+        assert_eq!(blur(&image, (3, 1), (1e9, 1.0)).unwrap().data(), [50, 60, 130, 140]);
         let image = Image::new(1, 4, 1, vec![30, 60, 90, 240]).unwrap();
-        assert_eq!(gaussian_blur(&image, (1, 3), (1.0, 1e9)).unwrap().data(), [50, 60, 130, 140]);
+        assert_eq!(blur(&image, (1, 3), (1.0, 1e9)).unwrap().data(), [50, 60, 130, 140]);
     }
 
     #[test]
     fn one_color_stays_and_one_pixel_of_a_kernel_changes_nothing() {
         let flat = Image::new(9, 7, 3, [255, 0, 77].repeat(63)).unwrap();
-        assert_eq!(gaussian_blur(&flat, (17, 13), (2.5, 9.0)).unwrap(), flat);
+        assert_eq!(blur(&flat, (17, 13), (2.5, 9.0)).unwrap(), flat);
         let data = (0..=251).collect();
         let image = Image::new(12, 7, 3, data).unwrap();
-        assert_eq!(gaussian_blur(&image, (1, 1), (3.0, 3.0)).unwrap(), image);
+        assert_eq!(blur(&image, (1, 1), (3.0, 3.0)).unwrap(), image);
         // So narrow that nothing beside the middle weighs.
-        assert_eq!(gaussian_blur(&image, (5, 5), (1e-9, 1e-300)).unwrap(), image);
+        assert_eq!(blur(&image, (5, 5), (1e-9, 1e-300)).unwrap(), image);
     }
 
     #[test]
     fn what_makes_no_sense_is_an_error_with_numbers() {
-        let image = Image::new(4, 3, 1, vec![0; 12]).unwrap();
-        for (kernel, sigma) in [
-            ((2, 3), (1.0, 1.0)),
-            ((3, 0), (1.0, 1.0)),
-            ((3, 3), (0.0, 1.0)),
-            ((3, 3), (1.0, -1.0)),
-            ((3, 3), (f64::NAN, 1.0)),
-            ((3, 3), (1.0, f64::INFINITY)),
+        let mut image = Image::new(4, 3, 1, vec![0; 12]).unwrap();
+        for (kernel, sigma, text) in [
+            (2, 1.0, "2 pixels with sigma 1"),
+            (0, 1.0, "0 pixels"),
+            (3, 0.0, "sigma 0"),
+            (3, -1.0, "sigma -1"),
+            (3, f64::NAN, "sigma NaN"),
+            (3, f64::INFINITY, "sigma inf"),
         ] {
-            assert_eq!(gaussian_blur(&image, kernel, sigma).unwrap_err().kind(), ErrorKind::Config);
+            let error = gaussian_blur(&image, kernel, sigma).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains(text), "{error}");
         }
-        for kernel in [(9, 1), (1, 7), (u32::MAX, 1)] {
-            let error = gaussian_blur(&image, kernel, (1.0, 1.0)).unwrap_err();
+        for (kernel, edge) in
+            [((9, 1), "an edge of 4"), ((1, 7), "an edge of 3"), ((u32::MAX, 1), "an edge of 4")]
+        {
+            let error = blur(&image, kernel, (1.0, 1.0)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Shape);
-            assert!(error.to_string().contains(if kernel.0 == 1 { "an edge of 3" } else { "an edge of 4" }));
+            assert!(error.to_string().contains(edge), "{error}");
         }
-        assert!(gaussian_blur(&image, (7, 5), (1.0, 1.0)).is_ok());
+        assert!(blur(&image, (7, 5), (1.0, 1.0)).is_ok());
+        assert_eq!(gaussian_blur(&image, 7, 1.0).unwrap_err().kind(), ErrorKind::Shape);
+        let new = RandomGaussianBlur::new;
+        for (random, text) in [
+            (new(4), "4 pixels"),
+            (new(3).sigma(0.0, 1.0), "sigma 0"),
+            (new(3).sigma(1.0, f64::INFINITY), "sigma inf"),
+            (new(3).sigma(2.0, 1.0), "from 2 to 1"),
+        ] {
+            let error = random.apply(&mut image, &mut Rng::from_key([0; 4])).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn golden_draws() {
+        let (random, mut rng) = (RandomGaussianBlur::new(5), Rng::from_key([1, 2, 3, 4]));
+        let draws: Vec<f64> = (0..3).map(|_| random.draw(&mut rng)).collect();
+        assert_eq!(draws, GOLDEN, "{draws:?}");
+    }
+
+    const GOLDEN: [f64; 3] = [0.2260549918963703, 0.7559879867710416, 0.5769343389931398];
+
+    #[test]
+    fn at_random_it_is_the_blur_with_the_sigma_drawn() {
+        let before = Image::new(12, 7, 3, (0..=251).rev().map(|n: u8| n.wrapping_mul(37)).collect()).unwrap();
+        let random = RandomGaussianBlur::new(5).sigma(0.3, 4.0);
+        let mut seen = Vec::new();
+        for key in 0..20 {
+            let rng = || Rng::from_key([key, 0, 0, 0]);
+            let mut image = before.clone();
+            random.apply(&mut image, &mut rng()).unwrap();
+            assert_eq!(image, gaussian_blur(&before, 5, random.draw(&mut rng())).unwrap());
+            seen.push(image.into_data());
+        }
+        seen.sort();
+        seen.dedup();
+        assert!(seen.len() > 10, "{}", seen.len());
+    }
+
+    #[test]
+    fn pictures_are_blurred_as_by_torchvision() {
+        let picture = |name: &str| {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+            decode(&std::fs::read(path).unwrap()).unwrap()
+        };
+        let rgb = picture("resize.source.png");
+        let green = rgb.data().iter().skip(1).step_by(3).copied().collect();
+        let gray = Image::new(rgb.width(), rgb.height(), 1, green).unwrap();
+        for (kernel, sigma) in [((3, 3), (0.5, 0.5)), ((9, 5), (1.7, 0.9)), ((23, 39), (4.0, 7.0))] {
+            for (image, name, step) in [(&rgb, "rgb", 1), (&gray, "gray", 3)] {
+                let expected = picture(&format!("blur.{name}.{}x{}.png", kernel.0, kernel.1));
+                let expected: Vec<u8> = expected.data().iter().step_by(step).copied().collect();
+                let blurred = blur(image, kernel, sigma).unwrap();
+                let off = blurred.data().iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).max();
+                assert_eq!(
+                    (expected.len(), off <= Some(1)),
+                    (blurred.data().len(), true),
+                    "{kernel:?}: {off:?}"
+                );
+            }
+        }
+        assert_eq!(gaussian_blur(&rgb, 3, 0.5).unwrap(), blur(&rgb, (3, 3), (0.5, 0.5)).unwrap());
     }
 }

@@ -3,8 +3,9 @@
 use datapipes::{DType, Error, ErrorKind, Result, Rng, Tensor};
 
 use crate::image::check_probability;
+use crate::layout::picture_size;
 use crate::portable::{exp, ln, two_normals};
-use crate::{Image, Rect};
+use crate::{Image, Layout, Rect};
 
 /// Erases a random rectangle: torchvision's `RandomErasing` (Zhong et al. 2017).
 ///
@@ -27,6 +28,8 @@ pub struct RandomErasing {
     scale: (f64, f64),
     ratio: (f64, f64),
     value: Value,
+    /// As was said, or none.
+    layout: Option<Layout>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +43,7 @@ enum Value {
 impl RandomErasing {
     /// With probability `p` it sets 2 % to 33 % of the area, of a ratio of height and width from 0.3 to 3.3, to 0.
     pub fn new(p: f64) -> Self {
-        RandomErasing { p, scale: (0.02, 0.33), ratio: (0.3, 3.3), value: Value::One(0.0) }
+        RandomErasing { p, scale: (0.02, 0.33), ratio: (0.3, 3.3), value: Value::One(0.0), layout: None }
     }
 
     /// The least and the largest part of the area.
@@ -63,14 +66,20 @@ impl RandomErasing {
         RandomErasing { value: Value::Rgb(values), ..self }
     }
 
-    /// Writes noise: normal with mean 0 and deviation 1 into tensors, as torchvision does, uniform bytes into pictures, as
-    /// the paper does.
+    /// Writes noise: normal with mean 0 and deviation 1 into tensors of `f32`, as torchvision does, uniform bytes into
+    /// pictures and tensors of `u8`, as the paper does.
     pub fn noise(self) -> Self {
         RandomErasing { value: Value::Noise, ..self }
     }
 
+    /// The order of a tensor's axes. By default [`Layout::Chw`], where tensors whose channels seem to come last (1 or 3
+    /// there, and not where they should be) are refused; what is said here is not doubted.
+    pub fn layout(self, layout: Layout) -> Self {
+        RandomErasing { layout: Some(layout), ..self }
+    }
+
     /// Which part of a picture of this size is erased, if any.
-    pub fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Option<Rect> {
+    pub(crate) fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Option<Rect> {
         if !rng.chance(self.p) {
             return None;
         }
@@ -99,65 +108,57 @@ impl RandomErasing {
         self.check()?;
         let channels = usize::from(image.channels());
         let values = self.values(channels)?;
-        for &value in values.iter().flatten() {
-            if !(0.0..=255.0).contains(&value) || value.fract() != 0.0 {
-                let message = format!("erase 8-bit pixels with {value}: a whole number from 0 to 255");
-                return Err(Error::new(ErrorKind::Config, message));
-            }
-        }
+        check_bytes(values.as_deref())?;
         let Some(part) = self.part(image.width(), image.height(), rng) else { return Ok(()) };
-        let stride = image.width() as usize * channels;
-        let (start, end) = (part.x as usize * channels, (part.x + part.width) as usize * channels);
-        let rows = image.data_mut().chunks_exact_mut(stride);
-        for row in rows.skip(part.y as usize).take(part.height as usize) {
-            for pixel in row[start..end].chunks_exact_mut(channels) {
-                match &values {
-                    Some(values) => pixel.iter_mut().zip(values).for_each(|(to, &value)| *to = value as u8),
-                    None => pixel.iter_mut().for_each(|to| *to = rng.next_u32() as u8),
-                }
-            }
-        }
+        let (width, height) = (image.width() as usize, image.height() as usize);
+        let bytes = values.map(|values| values.iter().map(|&value| value as u8).collect::<Vec<_>>());
+        let place = Place { part, width, height, channels };
+        place.erase(image.data_mut(), Layout::Hwc, bytes.as_deref(), || rng.next_u32() as u8);
         Ok(())
     }
 
-    /// Erases a part of a tensor of `f32`, `[channels, height, width]`, in place; one that is shared is copied first.
+    /// Erases a part of a tensor of `f32` or `u8`, in place; one that is shared is copied first. Its axes are
+    /// `[channels, height, width]`, or as [`layout`](RandomErasing::layout) says. What holds for the values of a picture
+    /// holds for `u8`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a setting makes no sense; [`ErrorKind::Shape`] for another type or rank, edges that no
-    /// picture has, or three values and not three channels.
+    /// As [`apply`](RandomErasing::apply); [`ErrorKind::Shape`] if it is not of rank 3, empty, seems to have another
+    /// layout, or has not three channels for three values; [`ErrorKind::Unsupported`] for another type.
     pub fn apply_tensor(&self, tensor: &mut Tensor, rng: &mut Rng) -> Result<()> {
         self.check()?;
-        let (&[channels, height, width], DType::F32) = (tensor.shape(), tensor.dtype()) else {
-            let message = format!(
-                "erasing takes f32 of [channels, height, width], not {} {:?}",
-                tensor.dtype(),
-                tensor.shape()
-            );
+        let &[a, b, c] = tensor.shape() else {
+            let message = format!("erasing in a tensor {:?}: not of rank 3", tensor.shape());
             return Err(Error::new(ErrorKind::Shape, message));
         };
+        let (width, height, channels) =
+            picture_size("erasing in a tensor", tensor.shape(), [a, b, c], self.layout)?;
         let values = self.values(channels)?;
-        let (Ok(w), Ok(h)) = (u32::try_from(width), u32::try_from(height)) else {
-            return Err(Error::new(ErrorKind::Shape, format!("a picture of {width}x{height} is too large")));
-        };
-        let Some(part) = self.part(w, h, rng) else { return Ok(()) };
-        let (start, end) = (part.x as usize, (part.x + part.width) as usize);
+        let dtype = tensor.dtype();
+        match dtype {
+            DType::F32 => {}
+            DType::U8 => check_bytes(values.as_deref())?,
+            other => {
+                let message = format!("erasing in a tensor of {other}: f32 or u8");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+        }
+        let Some(part) = self.part(width, height, rng) else { return Ok(()) };
+        let place = Place { part, width: width as usize, height: height as usize, channels };
+        let layout = self.layout.unwrap_or_default();
+        if dtype == DType::U8 {
+            let bytes = values.map(|values| values.iter().map(|&value| value as u8).collect::<Vec<_>>());
+            place.erase(tensor.as_mut_slice::<u8>()?, layout, bytes.as_deref(), || rng.next_u32() as u8);
+            return Ok(());
+        }
         let mut spare = None;
-        let mut normal = || {
+        let normal = || {
             spare.take().unwrap_or_else(|| {
                 let [now, later] = two_normals(rng);
                 spare = Some(later as f32);
                 now as f32
             })
         };
-        let planes = tensor.as_mut_slice::<f32>()?.chunks_exact_mut((width * height).max(1));
-        for (c, plane) in planes.enumerate() {
-            for row in plane.chunks_exact_mut(width).skip(part.y as usize).take(part.height as usize) {
-                match &values {
-                    Some(values) => row[start..end].fill(values[c]),
-                    None => row[start..end].iter_mut().for_each(|to| *to = normal()),
-                }
-            }
-        }
+        place.erase(tensor.as_mut_slice::<f32>()?, layout, values.as_deref(), normal);
         Ok(())
     }
 
@@ -189,8 +190,58 @@ impl RandomErasing {
     }
 
     pub(crate) fn settings(&self) -> String {
-        let RandomErasing { p, scale, ratio, value } = self;
-        format!("p {p}, scale {scale:?}, ratio {ratio:?}, {value:?}")
+        let RandomErasing { p, scale, ratio, value, layout } = self;
+        let last = if *layout == Some(Layout::Hwc) { ", channels last" } else { "" };
+        format!("p {p}, scale {scale:?}, ratio {ratio:?}, {value:?}{last}")
+    }
+}
+
+/// [`ErrorKind::Config`] unless they are bytes.
+fn check_bytes(values: Option<&[f32]>) -> Result<()> {
+    let mut values = values.into_iter().flatten();
+    match values.find(|value| !(0.0..=255.0).contains(*value) || value.fract() != 0.0) {
+        None => Ok(()),
+        Some(value) => {
+            let message = format!("erase 8-bit pixels with {value}: a whole number from 0 to 255");
+            Err(Error::new(ErrorKind::Config, message))
+        }
+    }
+}
+
+/// A part of a picture of this size.
+struct Place {
+    part: Rect,
+    width: usize,
+    height: usize,
+    channels: usize,
+}
+
+impl Place {
+    /// Writes a value for each channel into the part, or else noise.
+    fn erase<T: Copy>(
+        &self,
+        data: &mut [T],
+        layout: Layout,
+        values: Option<&[T]>,
+        mut noise: impl FnMut() -> T,
+    ) {
+        let Place { part, width, height, channels } = *self;
+        let (top, rows) = (part.y as usize, part.height as usize);
+        let (start, end) = (part.x as usize, (part.x + part.width) as usize);
+        // Planes of pixels that have so many values each.
+        let pixel = if layout == Layout::Hwc { channels } else { 1 };
+        for (c, plane) in data.chunks_exact_mut((width * height * pixel).max(1)).enumerate() {
+            for row in plane.chunks_exact_mut(width * pixel).skip(top).take(rows) {
+                let row = &mut row[start * pixel..end * pixel];
+                match (values, layout) {
+                    (None, _) => row.iter_mut().for_each(|to| *to = noise()),
+                    (Some(values), Layout::Chw) => row.fill(values[c]),
+                    (Some(values), Layout::Hwc) => {
+                        row.chunks_exact_mut(pixel).for_each(|to| to.copy_from_slice(values));
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -282,8 +333,6 @@ mod tests {
         let mut pixel = Image::new(1, 1, 1, vec![7]).unwrap();
         RandomErasing::new(1.0).apply(&mut pixel, &mut rng(1)).unwrap();
         assert_eq!(pixel.data(), [7]);
-        let mut empty = Tensor::from_vec(Vec::<f32>::new(), [3, 0, 5]).unwrap();
-        RandomErasing::new(1.0).apply_tensor(&mut empty, &mut rng(1)).unwrap();
     }
 
     #[test]
@@ -309,8 +358,19 @@ mod tests {
             assert!(error.to_string().contains(text), "{error}");
         }
         let mut bytes = Tensor::from_vec(vec![0u8; 12], [3, 2, 2]).unwrap();
-        let error = new().apply_tensor(&mut bytes, &mut rng(1)).unwrap_err();
-        assert!(error.to_string().contains("not u8 [3, 2, 2]"), "{error}");
+        for value in [256.0, -1.0, 0.5] {
+            let error = new().value(value).apply_tensor(&mut bytes, &mut rng(1)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+        }
+        let mut wide = Tensor::from_vec(vec![0i64; 12], [3, 2, 2]).unwrap();
+        let error = new().apply_tensor(&mut wide, &mut rng(1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("of i64"), "{error}");
+        for shape in [[3, 0, 5], [3, 5, 0]] {
+            let mut empty = Tensor::from_vec(Vec::<f32>::new(), shape).unwrap();
+            let error = new().apply_tensor(&mut empty, &mut rng(1)).unwrap_err();
+            assert!(error.to_string().contains("no pixels"), "{error}");
+        }
         let mut flat = Tensor::from_vec(vec![0f32; 12], [12]).unwrap();
         assert!(new().apply_tensor(&mut flat, &mut rng(1)).unwrap_err().to_string().contains("[12]"));
         let mut gray = Tensor::from_vec(vec![0f32; 4], [1, 2, 2]).unwrap();
@@ -318,5 +378,49 @@ mod tests {
             new().rgb([0.0; 3]).apply_tensor(&mut gray, &mut rng(1)).unwrap_err().kind(),
             ErrorKind::Shape
         );
+    }
+
+    #[test]
+    fn both_layouts_and_bytes_are_erased_alike() {
+        let part = RandomErasing::new(1.0).part(30, 20, &mut rng(4)).unwrap();
+        let inside = |place: usize| {
+            let (x, y) = ((place % 30) as u32, (place / 30) as u32);
+            (part.x..part.x + part.width).contains(&x) && (part.y..part.y + part.height).contains(&y)
+        };
+        let erasing = RandomErasing::new(1.0).rgb([1.0, 2.0, 255.0]);
+        let mut first = Tensor::from_vec(vec![9u8; 1800], [3, 20, 30]).unwrap();
+        erasing.apply_tensor(&mut first, &mut rng(4)).unwrap();
+        let mut last = Tensor::from_vec(vec![9u8; 1800], [20, 30, 3]).unwrap();
+        erasing.layout(Layout::Hwc).apply_tensor(&mut last, &mut rng(4)).unwrap();
+        let mut numbers = Tensor::from_vec(vec![9f32; 1800], [20, 30, 3]).unwrap();
+        erasing.layout(Layout::Hwc).apply_tensor(&mut numbers, &mut rng(4)).unwrap();
+        let (first, last) = (first.as_slice::<u8>().unwrap(), last.as_slice::<u8>().unwrap());
+        let numbers = numbers.as_slice::<f32>().unwrap();
+        for place in 0..600 {
+            for (c, value) in [1, 2, 255].into_iter().enumerate() {
+                let wanted = if inside(place) { value } else { 9 };
+                assert_eq!((first[c * 600 + place], last[place * 3 + c]), (wanted, wanted));
+                assert_eq!(numbers[place * 3 + c], f32::from(wanted));
+            }
+        }
+
+        // Noise in bytes is a picture's.
+        let mut image = Image::new(30, 20, 3, vec![9; 1800]).unwrap();
+        RandomErasing::new(1.0).noise().apply(&mut image, &mut rng(4)).unwrap();
+        let mut tensor = Tensor::from_vec(vec![9u8; 1800], [20, 30, 3]).unwrap();
+        RandomErasing::new(1.0).noise().layout(Layout::Hwc).apply_tensor(&mut tensor, &mut rng(4)).unwrap();
+        assert_eq!(tensor.as_slice::<u8>().unwrap(), image.data());
+        assert_ne!(image.data(), [9; 1800]);
+    }
+
+    #[test]
+    fn channels_that_seem_to_come_last_are_refused_unless_the_layout_was_said() {
+        let tensor = || Tensor::from_vec(vec![9f32; 1800], [20, 30, 3]).unwrap();
+        let error = RandomErasing::new(0.0).apply_tensor(&mut tensor(), &mut rng(1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Shape);
+        assert!(error.to_string().contains("[20, 30, 3]: the channels seem to come last"), "{error}");
+        for layout in [Layout::Chw, Layout::Hwc] {
+            RandomErasing::new(1.0).layout(layout).apply_tensor(&mut tensor(), &mut rng(1)).unwrap();
+        }
     }
 }

@@ -98,6 +98,14 @@ pub(crate) fn check_size(width: u32, height: u32) -> Result<()> {
     Ok(())
 }
 
+/// [`ErrorKind::Shape`] if there are no pixels: of what belongs to a picture.
+pub(crate) fn check_edges(what: &str, width: u32, height: u32) -> Result<()> {
+    if width > 0 && height > 0 {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Shape, format!("{what} of {width}x{height}, which has no pixels")))
+}
+
 /// [`ErrorKind::Config`] unless it is from 0 to 1.
 pub(crate) fn check_probability(p: f64) -> Result<()> {
     if (0.0..=1.0).contains(&p) {

@@ -1,5 +1,7 @@
 //! Where the numbers of a picture lie in a tensor, and how they get there.
 
+use datapipes::{Error, ErrorKind, Result};
+
 use crate::Normalize;
 
 /// The order of a picture's axes in a tensor.
@@ -10,6 +12,26 @@ pub enum Layout {
     Chw,
     /// `[height, width, channels]`, as pixels lie in a picture. A batch is `NHWC`.
     Hwc,
+}
+
+/// Width, height and channels of a picture with these axes. Without a layout it is [`Layout::Chw`], unless the channels
+/// seem to come last.
+pub(crate) fn picture_size(
+    what: &str,
+    shape: &[usize],
+    axes: [usize; 3],
+    layout: Option<Layout>,
+) -> Result<(u32, u32, usize)> {
+    let refused = |why: &str| Error::new(ErrorKind::Shape, format!("{what} {shape:?}: {why}"));
+    let [a, b, c] = axes;
+    let (channels, height, width) = if layout == Some(Layout::Hwc) { (c, a, b) } else { (a, b, c) };
+    if layout.is_none() && !matches!(a, 1 | 3) && matches!(c, 1 | 3) {
+        return Err(refused("the channels seem to come last; say so by `layout`"));
+    }
+    match (u32::try_from(width), u32::try_from(height)) {
+        (Ok(width), Ok(height)) if width > 0 && height > 0 => Ok((width, height, channels)),
+        _ => Err(refused("no pixels, or too many")),
+    }
 }
 
 /// Writes rows of RGB pixels to where a tensor has them.

@@ -9,10 +9,10 @@
 //!   where they are random), for use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
 //! - **Colours**, as torchvision makes them of `uint8` tensors: [`adjust_brightness`], [`adjust_contrast`],
 //!   [`adjust_saturation`], [`adjust_hue`], [`adjust_sharpness`], [`grayscale`], [`invert`], [`posterize`], [`solarize`],
-//!   [`autocontrast`], [`equalize`]; at random, [`ColorJitter`], [`random_grayscale`], [`RandomErasing`] and the policies
-//!   [`RandAugment`] and [`TrivialAugmentWide`].
+//!   [`autocontrast`], [`equalize`]; at random, [`ColorJitter`], [`random_grayscale`], [`RandomGaussianBlur`],
+//!   [`RandomErasing`] and the policies [`RandAugment`] and [`TrivialAugmentWide`].
 //! - **Targets** move with their picture: a [`Mask`], [`Boxes`] or [`Keypoints`] go through the same [`Geometry`],
-//!   which is drawn once.
+//!   which is drawn once. [`Mask::decode`] reads the classes in a PNG.
 //! - **Mix** pictures and labels of a batch: [`MixUp`], [`CutMix`], [`RandomMix`], [`OneHot`].
 //! - **In a graph** of pictures alone, the methods of [`DecodeGraph`], [`ImageGraph`] and [`ColorGraph`] say the same;
 //!   those of [`EraseGraph`] are also for tensors, those of [`BatchGraph`] for batches.
@@ -78,7 +78,7 @@ mod rows;
 mod targets;
 mod tensor;
 
-pub use crate::blur::gaussian_blur;
+pub use crate::blur::{RandomGaussianBlur, gaussian_blur};
 pub use crate::color::{
     ColorJitter, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation, adjust_sharpness,
     autocontrast, equalize, grayscale, invert, posterize, random_grayscale, solarize,
@@ -104,9 +104,9 @@ pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tens
 /// What a graph of pictures needs in scope.
 pub mod prelude {
     pub use crate::{
-        BatchGraph, ColorGraph, ColorJitter, CutMix, DecodeGraph, DecodeImage, EraseGraph, Filter, Geometry,
-        Image, ImageGraph, ImageRows, ImageRowsGraph, Layout, MixUp, Normalize, OneHot, Padding, RandAugment,
-        RandomAffine, RandomCrop, RandomErasing, RandomFlip, RandomMix, RandomResizedCrop, RandomRotation,
-        TrivialAugmentWide,
+        Affine, BatchGraph, ColorGraph, ColorJitter, CutMix, DecodeGraph, DecodeImage, EraseGraph, Filter,
+        Geometry, Image, ImageGraph, ImageRows, ImageRowsGraph, Layout, MixUp, Normalize, OneHot, Padding,
+        RandAugment, RandomAffine, RandomCrop, RandomErasing, RandomFlip, RandomGaussianBlur, RandomMix,
+        RandomResizedCrop, RandomRotation, Rect, Rotation, TrivialAugmentWide,
     };
 }

@@ -2,7 +2,7 @@
 
 use datapipes::{Error, ErrorKind, Result, Rng};
 
-use crate::image::check_size;
+use crate::image::{check_edges, check_size};
 use crate::portable::{exp, ln};
 use crate::{Draw, Filter, Geometry, Image, Rect, resized_crop};
 
@@ -113,6 +113,7 @@ impl From<(u32, u32)> for RandomResizedCrop {
 impl Draw for RandomResizedCrop {
     fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Geometry> {
         self.check()?;
+        check_edges("a part of an image", width, height)?;
         let part = self.part(width, height, rng);
         Geometry::new(width, height).resized_crop(part, self.width, self.height, self.filter)
     }

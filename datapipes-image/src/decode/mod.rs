@@ -1,6 +1,7 @@
 //! Decodes pictures: which format it is, what is allowed, which way is up.
 
 mod bmp;
+mod classes;
 mod directory;
 mod format;
 mod gif;
@@ -20,6 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
 
+pub(crate) use self::classes::{Classes, classes};
 use self::format::sniff;
 #[cfg(not(feature = "turbo"))]
 use self::jpeg::{decode as whole_jpeg, decode_part as part_of_jpeg};

@@ -21,12 +21,16 @@ pub(super) struct Header {
     pub width: u32,
     pub height: u32,
     pub orientation: Option<Orientation>,
+    /// Bits of a value.
+    pub depth: u8,
+    /// 0 is gray, 2 RGB, 3 a palette; 4 and 6 are gray and RGB with alpha.
+    pub color: u8,
     /// Most bytes a pixel has once it is expanded.
     pixel: u64,
     /// It has chunks of [`NOTES`].
     notes: bool,
     /// What is wrong with the rest of the chunks.
-    ends: Result<()>,
+    pub ends: Result<()>,
 }
 
 impl Header {
@@ -42,7 +46,8 @@ impl Header {
         // Gray or colour; a transparent colour adds a channel.
         let channels = if matches!(color, 0 | 4) { 2 } else { 4 };
         let pixel = if (depth, color) == (8, 2) { 3 } else { 3 + channels * if depth == 16 { 2 } else { 1 } };
-        let mut header = Header { width, height, orientation: None, pixel, notes: false, ends: Ok(()) };
+        let mut header =
+            Header { width, height, orientation: None, depth, color, pixel, notes: false, ends: Ok(()) };
         loop {
             match chunk(bytes, at) {
                 Ok((b"IEND", ..)) => return Ok(header),
@@ -102,7 +107,7 @@ fn without_notes(bytes: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// A chunk's type, its body, and where the next one starts.
-fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], &[u8], usize)> {
+pub(super) fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], &[u8], usize)> {
     let head = take(bytes, at, 8, "PNG")?;
     let (len, kind) = head.split_at(4);
     let len = u32::from_be_bytes(len.try_into().expect("half of 8 bytes")) as usize;

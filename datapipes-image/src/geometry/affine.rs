@@ -49,6 +49,11 @@ impl Rotation {
         format!("{:?}{expand}", self.filter)
     }
 
+    /// With the angle: of what is not drawn.
+    pub(crate) fn full_settings(&self) -> String {
+        format!("{} degrees, {}", self.degrees, self.settings())
+    }
+
     /// What it does to a picture of this size.
     ///
     /// # Errors
@@ -162,6 +167,15 @@ impl Affine {
 
     pub(crate) fn settings(&self) -> String {
         format!("{:?}", self.filter)
+    }
+
+    /// With all numbers: of what is not drawn.
+    pub(crate) fn full_settings(&self) -> String {
+        let Affine { degrees, translate, scale, shear, .. } = self;
+        format!(
+            "{degrees} degrees, translate {translate:?}, scale {scale}, shear {shear:?}, {}",
+            self.settings()
+        )
     }
 
     /// What it does to a picture of this size.

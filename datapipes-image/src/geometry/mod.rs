@@ -19,7 +19,7 @@ mod warp;
 
 use datapipes::{Error, ErrorKind, Result, Rng};
 
-use crate::image::check_size;
+use crate::image::{check_edges, check_size};
 use crate::{Filter, Image, Rect};
 
 pub use affine::{Affine, Rotation, affine, rotate};
@@ -123,7 +123,7 @@ impl Op {
 }
 
 impl Geometry {
-    /// Nothing yet, for pictures of this size.
+    /// Nothing yet, for pictures of this size. Where an edge is zero, all that can fail does: nothing has that size.
     pub fn new(width: u32, height: u32) -> Self {
         Geometry { from: (width, height), to: (width, height), ops: Vec::new() }
     }
@@ -153,7 +153,8 @@ impl Geometry {
     ///
     /// # Errors
     /// As those of what draws.
-    pub fn draw(self, random: &impl Draw, rng: &mut Rng) -> Result<Self> {
+    pub fn draw(self, random: &(impl Draw + ?Sized), rng: &mut Rng) -> Result<Self> {
+        self.check_from()?;
         let (width, height) = self.to;
         self.then(random.draw(width, height, rng)?)
     }
@@ -192,6 +193,7 @@ impl Geometry {
     /// # Errors
     /// As [`resize`](crate::resize()).
     pub fn resize(self, width: u32, height: u32, filter: Filter) -> Result<Self> {
+        self.check_from()?;
         check_size(width, height)?;
         Ok(self.push(Op::Resize { width, height, filter }, (width, height)))
     }
@@ -266,6 +268,7 @@ impl Geometry {
     /// # Errors
     /// [`ErrorKind::Shape`] for a part of another size than the geometry was made for; else what the operations say.
     pub fn apply<T: Spatial>(&self, part: T) -> Result<T> {
+        self.check_from()?;
         part.place(self)
     }
 
@@ -274,11 +277,17 @@ impl Geometry {
     /// # Errors
     /// [`ErrorKind::Shape`].
     pub fn check(&self, what: &str, (width, height): (u32, u32)) -> Result<()> {
+        self.check_from()?;
         if (width, height) == self.from {
             return Ok(());
         }
         let message = format!("{what} of {width}x{height} in a geometry for {}x{}", self.from.0, self.from.1);
         Err(Error::new(ErrorKind::Shape, message))
+    }
+
+    /// [`ErrorKind::Shape`] if it is for pictures without pixels.
+    fn check_from(&self) -> Result<()> {
+        check_edges("a geometry for an image", self.from.0, self.from.1)
     }
 
     fn push(mut self, op: Op, to: (u32, u32)) -> Self {

@@ -4,7 +4,7 @@ use datapipes::{Error, ErrorKind, Result};
 
 use super::raster::Raster;
 use crate::Image;
-use crate::image::MAX_PIXELS;
+use crate::image::{MAX_PIXELS, check_edges};
 
 /// A colour for where there is no picture: one value for all channels, or red, green and blue.
 ///
@@ -104,9 +104,10 @@ impl Padding {
     /// The size of a picture of this size with the border.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if a picture of this size cannot be mirrored so far; [`ErrorKind::Limit`] if the result
-    /// has more than 178,956,970 pixels.
+    /// [`ErrorKind::Shape`] if a picture of this size has no pixels or cannot be mirrored so far;
+    /// [`ErrorKind::Limit`] if the result has more than 178,956,970 pixels.
     pub fn size(&self, width: u32, height: u32) -> Result<(u32, u32)> {
+        check_edges("a border around an image", width, height)?;
         let [left, top, right, bottom] = self.sides;
         let most = |edge: u32| match self.mode {
             PadMode::Reflect => edge - 1,

@@ -3,7 +3,7 @@
 use datapipes::{Result, Rng};
 
 use super::{Draw, Geometry, PadMode, Padding, pad};
-use crate::image::{check_probability, check_size};
+use crate::image::{check_edges, check_probability, check_size};
 use crate::{Image, Rect, crop};
 
 /// What [`random_crop`] takes: torchvision's `RandomCrop`.
@@ -122,8 +122,8 @@ impl Draw for RandomCrop {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if a size is zero or huge; [`ErrorKind::Shape`] if the part is larger than the picture with its
-/// border; else as [`pad`](pad()).
+/// [`Config`](datapipes::ErrorKind::Config) if a size is zero or huge; [`Shape`](datapipes::ErrorKind::Shape) if the part
+/// is larger than the picture with its border; else as [`pad`](pad()).
 pub fn random_crop(image: &Image, settings: impl Into<RandomCrop>, rng: &mut Rng) -> Result<Image> {
     let (padding, part) = settings.into().resolve(image.width(), image.height(), rng)?;
     match padding {
@@ -154,6 +154,7 @@ impl RandomFlip {
 impl Draw for RandomFlip {
     fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Geometry> {
         check_probability(self.p)?;
+        check_edges("a flip of an image", width, height)?;
         let geometry = Geometry::new(width, height);
         Ok(match (rng.chance(self.p), self.is_vertical) {
             (false, _) => geometry,

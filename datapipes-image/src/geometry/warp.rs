@@ -9,7 +9,7 @@ use datapipes::{Error, ErrorKind, Result};
 
 use super::pad::Fill;
 use super::raster::Raster;
-use crate::image::MAX_PIXELS;
+use crate::image::{MAX_PIXELS, check_edges};
 use crate::{Filter, Image};
 
 /// Half a pixel is `1 << 32`, a pixel `1 << 33`: the middles of pixels lie at whole multiples of half ones.
@@ -44,6 +44,7 @@ impl Warp {
         filter: Filter,
         fill: Fill,
     ) -> Result<Warp> {
+        check_edges("a turn of an image", from.0, from.1)?;
         if !matches!(filter, Filter::Nearest | Filter::Bilinear) {
             let message = format!("{filter:?} cannot turn or shear an image: Nearest and Bilinear can");
             return Err(Error::new(ErrorKind::Config, message));

@@ -2,7 +2,7 @@
 
 use datapipes::{Graph, Result, Rng, Tensor};
 
-use super::{Step, Weigh, sealed};
+use super::{Step, sealed};
 use crate::{CutMix, MixUp, OneHot, RandomMix};
 
 /// What is done to batches of pictures and labels. Bring it into scope by the [`prelude`](crate::prelude).
@@ -65,10 +65,4 @@ where
     F: Fn(Batch, &mut Rng) -> Result<Batch> + Send + Sync + 'static,
 {
     Step::over(name, f)
-}
-
-impl Weigh for Batch {
-    fn bytes(&self) -> usize {
-        self.0.byte_len() + self.1.byte_len()
-    }
 }

@@ -69,12 +69,12 @@ impl ColorGraph for Graph<Image> {
     }
 }
 
-/// Erasing, for a graph of tensors or pictures. Bring it into scope by the [`prelude`](crate::prelude).
+/// Erasing, for a graph of tensors, with a label or without, or pictures. Bring it into scope by the [`prelude`](crate::prelude).
 pub trait EraseGraph: sealed::Sealed {
     /// Erases a random rectangle; see [`RandomErasing`].
     ///
     /// # Errors
-    /// A tensor other than of `f32`, `[channels, height, width]`, takes the item's place as an error.
+    /// What it cannot be applied to takes the item's place as an error; see [`RandomErasing::apply_tensor`].
     fn random_erasing(self, erasing: RandomErasing) -> Self;
 }
 
@@ -83,6 +83,16 @@ impl EraseGraph for Graph<Tensor> {
         let step = Step::over("random_erasing", move |mut tensor: Tensor, rng| {
             erasing.apply_tensor(&mut tensor, rng)?;
             Ok(tensor)
+        });
+        self.pipe(step.settings(erasing.settings()).check(erasing.check()))
+    }
+}
+
+impl<L: Send + 'static> EraseGraph for Graph<(Tensor, L)> {
+    fn random_erasing(self, erasing: RandomErasing) -> Self {
+        let step = Step::over("random_erasing", move |(mut tensor, label): (Tensor, L), rng| {
+            erasing.apply_tensor(&mut tensor, rng)?;
+            Ok((tensor, label))
         });
         self.pipe(step.settings(erasing.settings()).check(erasing.check()))
     }

@@ -6,6 +6,7 @@ mod color;
 pub use batch::BatchGraph;
 pub use color::{ColorGraph, EraseGraph};
 
+use std::any::Any;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,9 +15,10 @@ use datapipes::{Arity, Context, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
 use crate::blur::check_blur;
 use crate::image::{check_probability, check_size};
 use crate::{
-    DecodeImage, Filter, Image, Normalize, Padding, RandomAffine, RandomCrop, RandomResizedCrop,
-    RandomRotation, center_crop, five_crop, gaussian_blur, hflip, pad, random_affine, random_crop,
-    random_resized_crop, random_rotation, resize, resize_shorter, to_tensor, to_tensor_u8, vflip,
+    Affine, DecodeImage, Filter, Image, Normalize, Padding, RandomAffine, RandomCrop, RandomGaussianBlur,
+    RandomResizedCrop, RandomRotation, Rect, Rotation, center_crop, crop, five_crop, gaussian_blur, hflip,
+    pad, random_affine, random_crop, random_resized_crop, random_rotation, resize, resize_shorter, rotate,
+    to_tensor, to_tensor_u8, vflip,
 };
 
 /// Decoding, for a graph of files. Bring it into scope by the [`prelude`](crate::prelude).
@@ -58,6 +60,15 @@ pub trait ImageGraph: sealed::Sealed {
     /// Takes a random part and scales it: `224`, `(width, height)`, or settings; see [`random_resized_crop`].
     fn random_resized_crop(self, settings: impl Into<RandomResizedCrop>) -> Graph<Image>;
 
+    /// Takes a part; see [`crop`](crate::crop()).
+    ///
+    /// # Errors
+    /// A picture in which the part does not lie takes the item's place as an error.
+    fn crop(self, part: Rect) -> Graph<Image>;
+
+    /// Mirrors left and right; see [`hflip`].
+    fn hflip(self) -> Graph<Image>;
+
     /// Mirrors left and right with probability `p`; see [`hflip`].
     fn random_hflip(self, p: f64) -> Graph<Image>;
 
@@ -79,8 +90,14 @@ pub trait ImageGraph: sealed::Sealed {
     /// A picture that is smaller, and is not padded, takes the item's place as an error.
     fn random_crop(self, settings: impl Into<RandomCrop>) -> Graph<Image>;
 
+    /// Turns: `90.0`, or settings; see [`rotate`].
+    fn rotate(self, rotation: impl Into<Rotation>) -> Graph<Image>;
+
     /// Turns by a random angle: `10.0`, `(least, most)`, or settings; see [`random_rotation`].
     fn random_rotation(self, settings: impl Into<RandomRotation>) -> Graph<Image>;
+
+    /// Turns, moves, scales and shears; see [`affine`](crate::affine()).
+    fn affine(self, affine: Affine) -> Graph<Image>;
 
     /// Turns, moves, scales and shears at random; see [`random_affine`].
     fn random_affine(self, settings: impl Into<RandomAffine>) -> Graph<Image>;
@@ -92,7 +109,16 @@ pub trait ImageGraph: sealed::Sealed {
     fn five_crop(self, width: u32, height: u32) -> Graph<[Image; 5]>;
 
     /// Blurs; see [`gaussian_blur`](crate::gaussian_blur()).
-    fn gaussian_blur(self, kernel: (u32, u32), sigma: (f64, f64)) -> Graph<Image>;
+    ///
+    /// # Errors
+    /// A picture that is too small for the kernel takes the item's place as an error.
+    fn gaussian_blur(self, kernel: u32, sigma: f64) -> Graph<Image>;
+
+    /// Blurs at random: `23`, or settings; see [`RandomGaussianBlur`].
+    ///
+    /// # Errors
+    /// As [`gaussian_blur`](ImageGraph::gaussian_blur).
+    fn random_gaussian_blur(self, settings: impl Into<RandomGaussianBlur>) -> Graph<Image>;
 
     /// Makes tensors of `f32`, `[channels, height, width]`; see [`to_tensor`].
     fn to_tensor(self, normalize: Normalize) -> Graph<Tensor>;
@@ -126,6 +152,20 @@ impl ImageGraph for Graph<Image> {
         self.pipe(step.settings(settings.settings()).check(settings.check()))
     }
 
+    fn crop(self, part: Rect) -> Graph<Image> {
+        let Rect { x, y, width, height } = part;
+        let step = Step::new("crop", move |image, _| crop(&image, part));
+        let settings = format!("{width}x{height} at ({x}, {y})");
+        self.pipe(step.settings(settings).check(check_size(width, height)))
+    }
+
+    fn hflip(self) -> Graph<Image> {
+        self.pipe(Step::new("hflip", |mut image, _| {
+            hflip(&mut image);
+            Ok(image)
+        }))
+    }
+
     fn random_hflip(self, p: f64) -> Graph<Image> {
         self.pipe(random_flip("random_hflip", p, hflip))
     }
@@ -153,10 +193,22 @@ impl ImageGraph for Graph<Image> {
         self.pipe(step.settings(settings.settings()).check(settings.check()))
     }
 
+    fn rotate(self, rotation: impl Into<Rotation>) -> Graph<Image> {
+        let rotation = rotation.into();
+        let step = Step::new("rotate", move |image, _| rotate(&image, rotation));
+        // What makes no sense does not for a single pixel.
+        self.pipe(step.settings(rotation.full_settings()).check(rotation.resolve(1, 1).map(drop)))
+    }
+
     fn random_rotation(self, settings: impl Into<RandomRotation>) -> Graph<Image> {
         let settings = settings.into();
         let step = Step::new("random_rotation", move |image, rng| random_rotation(&image, settings, rng));
         self.pipe(step.settings(settings.settings()).check(settings.check()))
+    }
+
+    fn affine(self, affine: Affine) -> Graph<Image> {
+        let step = Step::new("affine", move |image, _| crate::affine(&image, affine));
+        self.pipe(step.settings(affine.full_settings()).check(affine.resolve(1, 1).map(drop)))
     }
 
     fn random_affine(self, settings: impl Into<RandomAffine>) -> Graph<Image> {
@@ -170,10 +222,19 @@ impl ImageGraph for Graph<Image> {
         self.pipe(step.settings(format!("{width}x{height}")).check(check_size(width, height)))
     }
 
-    fn gaussian_blur(self, kernel: (u32, u32), sigma: (f64, f64)) -> Graph<Image> {
+    fn gaussian_blur(self, kernel: u32, sigma: f64) -> Graph<Image> {
         let step = Step::new("gaussian_blur", move |image, _| gaussian_blur(&image, kernel, sigma));
-        let settings = format!("{}x{}, sigma {}x{}", kernel.0, kernel.1, sigma.0, sigma.1);
+        let settings = format!("{kernel} pixels, sigma {sigma}");
         self.pipe(step.settings(settings).check(check_blur(kernel, sigma)))
+    }
+
+    fn random_gaussian_blur(self, settings: impl Into<RandomGaussianBlur>) -> Graph<Image> {
+        let blur = settings.into();
+        let step = Step::new("random_gaussian_blur", move |mut image, rng| {
+            blur.apply(&mut image, rng)?;
+            Ok(image)
+        });
+        self.pipe(step.settings(blur.settings()).check(blur.check()))
     }
 
     fn to_tensor(self, normalize: Normalize) -> Graph<Tensor> {
@@ -208,7 +269,7 @@ mod sealed {
     impl Sealed for datapipes::Graph<bytes::Bytes> {}
     impl Sealed for datapipes::Graph<crate::Image> {}
     impl Sealed for datapipes::Graph<datapipes::Tensor> {}
-    impl Sealed for datapipes::Graph<(datapipes::Tensor, datapipes::Tensor)> {}
+    impl<L: Send + 'static> Sealed for datapipes::Graph<(datapipes::Tensor, L)> {}
 }
 
 /// One thing in, mostly a picture, and one out.
@@ -294,5 +355,13 @@ impl Weigh for [Image; 5] {
 impl Weigh for Tensor {
     fn bytes(&self) -> usize {
         self.byte_len()
+    }
+}
+
+/// A picture with its label, or a batch of both. Of labels, only tensors are counted.
+impl<L: Send + 'static> Weigh for (Tensor, L) {
+    fn bytes(&self) -> usize {
+        let label = (&self.1 as &dyn Any).downcast_ref::<Tensor>();
+        self.0.byte_len() + label.map_or(0, Tensor::byte_len)
     }
 }

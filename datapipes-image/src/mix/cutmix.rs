@@ -3,6 +3,7 @@
 use datapipes::{DType, Element, Error, ErrorKind, Result, Rng, Tensor};
 
 use super::{Batch, OneHot, check_alpha, check_batch, mix_labels, with_previous};
+use crate::layout::picture_size;
 use crate::portable::beta;
 use crate::{Layout, Rect};
 
@@ -15,25 +16,25 @@ use crate::{Layout, Rect};
 pub struct CutMix {
     alpha: f64,
     classes: usize,
-    layout: Layout,
+    /// As was said, or none.
+    layout: Option<Layout>,
 }
 
 impl CutMix {
     /// With this α, and labels of so many classes, for pictures of `[N, channels, height, width]`.
     pub fn new(alpha: f64, classes: usize) -> Self {
-        CutMix { alpha, classes, layout: Layout::Chw }
+        CutMix { alpha, classes, layout: None }
     }
 
-    /// The order of the axes of each picture. By default [`Layout::Chw`].
+    /// The order of the axes of each picture. By default [`Layout::Chw`], where pictures whose channels seem to come last
+    /// (1 or 3 there, and not where they should be) are refused; what is said here is not doubted.
     pub fn layout(self, layout: Layout) -> Self {
-        CutMix { layout, ..self }
+        CutMix { layout: Some(layout), ..self }
     }
 
-    /// Which part comes from the other picture, in pictures of this size. Drawn are λ, column and row of the middle.
-    ///
-    /// # Panics
-    /// If an edge is 0.
-    pub fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Rect {
+    /// Which part comes from the other picture, in pictures of this size, which is not 0. Drawn are λ, column and row of
+    /// the middle.
+    pub(crate) fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Rect {
         let own = beta(self.alpha, rng);
         let (x, y) = (rng.below(u64::from(width)) as u32, rng.below(u64::from(height)) as u32);
         around(x, y, own, width, height)
@@ -44,8 +45,8 @@ impl CutMix {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if α is not positive or there are no classes; [`ErrorKind::Shape`] if there are not as many
-    /// pictures as labels, a label is none of the classes, or the pictures are not of rank 4, empty, or have their
-    /// channels at the other end; [`ErrorKind::Unsupported`] for pictures of another type.
+    /// pictures as labels, a label is none of the classes, or the pictures are not of rank 4, empty, or seem to
+    /// have another layout; [`ErrorKind::Unsupported`] for pictures of another type.
     pub fn apply(&self, (mut images, labels): Batch, rng: &mut Rng) -> Result<Batch> {
         self.check()?;
         check_batch("cutmix", &images, &labels)?;
@@ -53,7 +54,7 @@ impl CutMix {
         let labels = OneHot::new(self.classes).encode(labels)?;
         let part = self.part(width, height, rng);
         // Runs of neighbours in memory: of a row, or of a row of all channels.
-        let runs = match self.layout {
+        let runs = match self.layout.unwrap_or_default() {
             Layout::Chw => Runs::new(part, width, height, channels, 1),
             Layout::Hwc => Runs::new(part, width, height, 1, channels),
         };
@@ -70,21 +71,11 @@ impl CutMix {
 
     /// Width, height and channels.
     fn size(&self, images: &Tensor) -> Result<(u32, u32, usize)> {
-        let refused = |why: &str| {
-            let message = format!("cutmix of images {:?}: {why}", images.shape());
-            Error::new(ErrorKind::Shape, message)
+        let &[_, a, b, c] = images.shape() else {
+            let message = format!("cutmix of images {:?}: not of rank 4", images.shape());
+            return Err(Error::new(ErrorKind::Shape, message));
         };
-        let &[_, a, b, c] = images.shape() else { return Err(refused("not of rank 4")) };
-        let (channels, height, width, other) =
-            if self.layout == Layout::Hwc { (c, a, b, a) } else { (a, b, c, c) };
-        if !matches!(channels, 1 | 3) && matches!(other, 1 | 3) {
-            let last = if self.layout == Layout::Hwc { "first" } else { "last" };
-            return Err(refused(&format!("the channels seem to come {last}; see `CutMix::layout`")));
-        }
-        match (u32::try_from(width), u32::try_from(height)) {
-            (Ok(w), Ok(h)) if w > 0 && h > 0 => Ok((w, h, channels)),
-            _ => Err(refused("no pixels, or too many")),
-        }
+        picture_size("cutmix of images", images.shape(), [a, b, c], self.layout)
     }
 
     /// [`ErrorKind::Config`] if a setting makes no sense.
@@ -93,7 +84,7 @@ impl CutMix {
     }
 
     pub(crate) fn settings(&self) -> String {
-        let last = if self.layout == Layout::Hwc { ", channels last" } else { "" };
+        let last = if self.layout == Some(Layout::Hwc) { ", channels last" } else { "" };
         format!("alpha {}, {} classes{last}", self.alpha, self.classes)
     }
 }
@@ -217,5 +208,26 @@ mod tests {
         let rng = &mut Rng::from_key([3, 0, 0, 0]);
         let (images, _) = CutMix::new(1.0, 3).layout(Layout::Hwc).apply((images, labels()), rng).unwrap();
         assert_eq!(images.as_slice::<u8>().unwrap(), wanted_last);
+    }
+
+    #[test]
+    fn a_layout_that_was_said_is_not_doubted() {
+        let mix = |cutmix: CutMix, shape: [usize; 4]| {
+            let values: Vec<f32> = (0..shape.iter().product()).map(|n: usize| n as f32).collect();
+            let batch =
+                (Tensor::from_vec(values, shape).unwrap(), Tensor::from_vec(vec![0u8, 1], [2]).unwrap());
+            cutmix.apply(batch, &mut Rng::from_key([3, 0, 0, 0])).map(drop)
+        };
+        let new = || CutMix::new(1.0, 2);
+        for shape in [[2, 6, 5, 3], [2, 4, 4, 1]] {
+            let error = mix(new(), shape).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Shape);
+            assert!(error.to_string().contains("the channels seem to come last"), "{error}");
+            assert!(mix(new().layout(Layout::Chw), shape).is_ok());
+            assert!(mix(new().layout(Layout::Hwc), shape).is_ok());
+        }
+        // A multispectral picture, and one that is 3 pixels high.
+        assert!(mix(new(), [2, 12, 6, 5]).is_ok());
+        assert!(mix(new().layout(Layout::Hwc), [2, 3, 6, 12]).is_ok());
     }
 }

@@ -4,6 +4,7 @@ use datapipes::{Error, ErrorKind, Result, Tensor};
 
 use super::Kept;
 use crate::geometry::{Geometry, Op, PadMode, Spatial};
+use crate::image::check_edges;
 
 /// Boxes around the things in a picture: left, top, right and bottom of each, in pixels from the picture's upper left
 /// corner, so that a box around everything is `[0, 0, width, height]`.
@@ -39,8 +40,9 @@ impl Boxes {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`], naming the box, if one is not in the picture, its right or bottom is less than its left
-    /// or top, or a number is not finite.
+    /// or top, or a number is not finite; [`ErrorKind::Shape`] if an edge of the picture is zero.
     pub fn new(width: u32, height: u32, corners: Vec<[f32; 4]>) -> Result<Self> {
+        check_edges("boxes in an image", width, height)?;
         for (index, corner) in corners.iter().enumerate() {
             check(index, *corner)?;
             let [left, top, right, bottom] = *corner;
@@ -58,6 +60,7 @@ impl Boxes {
     /// # Errors
     /// As [`new`](Boxes::new), but for the first.
     pub fn clamped(width: u32, height: u32, mut corners: Vec<[f32; 4]>) -> Result<Self> {
+        check_edges("boxes in an image", width, height)?;
         for (index, corner) in corners.iter_mut().enumerate() {
             check(index, *corner)?;
             *corner = clamp(corner.map(f64::from), (width, height));

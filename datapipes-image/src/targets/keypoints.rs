@@ -4,6 +4,7 @@ use datapipes::{Error, ErrorKind, Result, Tensor};
 
 use super::boxes::refuse_mirrors;
 use crate::geometry::{Geometry, Op, Spatial};
+use crate::image::check_edges;
 
 /// A point on a thing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,8 +57,10 @@ impl Keypoints {
     /// Points in a picture of this size. What is outside becomes [`Absent`](Visibility::Absent).
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`], naming the point, if a number is not finite.
+    /// [`ErrorKind::Corrupt`], naming the point, if a number is not finite; [`ErrorKind::Shape`] if an edge of the
+    /// picture is zero.
     pub fn new(width: u32, height: u32, points: Vec<Keypoint>) -> Result<Self> {
+        check_edges("key points in an image", width, height)?;
         if let Some(index) = points.iter().position(|point| !(point.x.is_finite() && point.y.is_finite())) {
             let message = format!("key point {index} is at ({}, {})", points[index].x, points[index].y);
             return Err(Error::new(ErrorKind::Corrupt, message));

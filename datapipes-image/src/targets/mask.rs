@@ -3,6 +3,7 @@
 use datapipes::{Element, Error, ErrorKind, Result, Tensor};
 
 use crate::Image;
+use crate::decode::{Classes, classes};
 use crate::geometry::raster::{Raster, hflip, vflip};
 use crate::geometry::{Geometry, Op, Spatial};
 
@@ -14,6 +15,7 @@ use crate::geometry::{Geometry, Op, Spatial};
 ///   picture by up to half a pixel of the larger one).
 /// - Where there is no picture, it has the value [`outside`](Mask::outside).
 ///
+/// From a PNG: [`Mask::<u8>::decode`](Mask::decode), which reads a palette's indices, as Pascal VOC's masks have them.
 /// From COCO's runs: `Mask::<u8>::from_tensor(rle.mask()?)`.
 ///
 /// ```
@@ -111,8 +113,34 @@ impl<T: Class> Mask<T> {
 }
 
 impl Mask<u8> {
-    /// The values of a gray picture: what [`decode`](crate::decode()) makes of a gray 8-bit PNG, for which it has one
-    /// channel or three equal ones. (A palette's colours are not its indices.)
+    /// The values in a PNG, as they are stored: gray of up to 8 bits, not spread over 0 to 255, or the indices of a
+    /// palette, whose colours are not looked at (an index may lie beyond them). Transparency and gamma are ignored.
+    ///
+    /// Limits are those of [`DecodeImage::new`](crate::DecodeImage::new). Allocates the values and a copy of the file.
+    ///
+    /// ```no_run
+    /// # use datapipes_image::Mask;
+    /// let voc = Mask::<u8>::decode(&std::fs::read("SegmentationClass/2007_000032.png")?)?.outside(255);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`DecodeImage::decode`](crate::DecodeImage::decode). [`ErrorKind::Unsupported`] also for other formats, and
+    /// for PNGs with colours, an alpha channel, an EXIF orientation, or 16 bits, which are `Mask::<u16>::decode`'s.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        match classes(bytes)? {
+            (width, height, Classes::Bytes(values)) => Mask::new(width, height, values),
+            (width, height, Classes::Words(_)) => {
+                let message =
+                    format!("a PNG of {width}x{height} with 16 bits for a mask of u8: decode a `Mask<u16>`");
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+        }
+    }
+
+    /// The values of a gray picture of one channel or three equal ones, such as [`decode`](crate::decode()) makes of a
+    /// gray file. It spreads gray of less than 8 bits, and a palette's colours are not its indices: for masks in PNGs,
+    /// see [`Mask::decode`].
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if a pixel has a colour.
@@ -128,6 +156,23 @@ impl Mask<u8> {
             return Err(Error::new(ErrorKind::Shape, message));
         }
         Mask::new(width, height, pixels.iter().map(|pixel| pixel[0]).collect())
+    }
+}
+
+impl Mask<u16> {
+    /// The values in a PNG, as they are stored: gray of up to 16 bits, or the indices of a palette.
+    ///
+    /// All else is as for a mask of `u8`. 16 bits take the memory of their values twice.
+    ///
+    /// # Errors
+    /// As for a mask of `u8`, but for 16 bits.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let (width, height, values) = classes(bytes)?;
+        let values = match values {
+            Classes::Bytes(values) => values.into_iter().map(u16::from).collect(),
+            Classes::Words(values) => values,
+        };
+        Mask::new(width, height, values)
     }
 }
 

@@ -17,6 +17,7 @@ fn jitter() -> ColorJitter {
 fn training(channels: u8) -> Graph<(Tensor, Tensor)> {
     let images = pictures(24, channels)
         .color_jitter(jitter())
+        .random_gaussian_blur(RandomGaussianBlur::new(5).sigma(0.1, 1.5))
         .random_grayscale(0.3)
         .rand_augment(RandAugment::new(2, 9))
         .trivial_augment(TrivialAugmentWide::new())
@@ -61,6 +62,24 @@ fn each_item_draws_its_own() {
 }
 
 #[test]
+fn labelled_tensors_are_erased_as_those_without_a_label() {
+    let erasing = RandomErasing::new(0.7).noise();
+    let tensors = || pictures(8, 3).to_tensor_u8();
+    let labelled = tensors().enumerate().map(|(n, image)| (image, format!("label {n}")));
+    let labelled = labelled.random_erasing(erasing).collect().unwrap();
+    // What is drawn depends on the place of the node, so that it is behind as many.
+    let plain = tensors().enumerate().map(|(_, image)| image).random_erasing(erasing).collect().unwrap();
+    let (images, labels): (Vec<Tensor>, Vec<String>) = labelled.into_iter().unzip();
+    assert_eq!(images, plain);
+    assert_ne!(images, tensors().collect().unwrap());
+    assert_eq!(labels[7], "label 7");
+
+    let batches = tensors().map(|image| (image, 0i64)).batch(2).collate().random_erasing(erasing);
+    let error = batches.collect().unwrap_err().to_string();
+    assert!(error.contains("random_erasing: ") && error.contains("not of rank 3"), "{error}");
+}
+
+#[test]
 fn gray_has_the_channels_asked_for() {
     assert_eq!(pictures(1, 3).grayscale(1).collect().unwrap()[0].channels(), 1);
     assert_eq!(pictures(1, 1).grayscale(3).collect().unwrap()[0].channels(), 3);
@@ -81,6 +100,9 @@ fn settings_without_sense_are_found_before_anything_runs() {
     for (error, text) in [
         (image(images().color_jitter(jitter().hue(0.7))), "hue from -0.7 to 0.7"),
         (image(images().color_jitter(ColorJitter::new().contrast(f64::NAN))), "contrast from NaN"),
+        (image(images().gaussian_blur(4, 1.0)), "a blur of 4 pixels"),
+        (image(images().random_gaussian_blur(6)), "a blur of 6 pixels"),
+        (image(images().random_gaussian_blur(RandomGaussianBlur::new(3).sigma(2.0, 0.1))), "from 2 to 0.1"),
         (image(images().grayscale(2)), "2 channels"),
         (image(images().random_grayscale(-1.0)), "the probability is -1"),
         (image(images().rand_augment(RandAugment::new(2, 40))), "magnitude 40 of 31"),

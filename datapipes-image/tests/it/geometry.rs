@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use datapipes::Rng;
+use datapipes::{ErrorKind, Result, Rng};
 use datapipes_image::{
-    Affine, Boxes, Filter, Geometry, Image, Keypoint, Keypoints, Mask, PadMode, Padding, RandomAffine,
-    RandomCrop, RandomFlip, RandomResizedCrop, Rect, Rotation, Visibility, affine, crop, hflip, pad, resize,
-    rotate, vflip,
+    Affine, Boxes, Draw, Filter, Geometry, Image, Keypoint, Keypoints, Mask, PadMode, Padding, RandomAffine,
+    RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation, Rect, Rotation, Visibility, affine, crop,
+    hflip, pad, resize, rotate, vflip,
 };
 
 use crate::{difference, file, picture};
@@ -305,4 +305,44 @@ fn boxes_stay_in_the_picture_and_around_their_pixels() {
         }
     }
     assert!(seen > 10_000, "{seen}");
+}
+
+#[test]
+fn without_pixels_there_is_no_geometry() {
+    let draws: [&dyn Draw; 5] = [
+        &RandomResizedCrop::new(4, 4),
+        &RandomFlip::horizontal(0.5),
+        &RandomCrop::new(1, 1).pad_if_needed(),
+        &RandomRotation::new(10.0),
+        &RandomAffine::new(10.0),
+    ];
+    for (width, height) in [(0, 0), (0, 5), (5, 0)] {
+        let new = || Geometry::new(width, height);
+        let mut rng = Rng::from_key([1, 0, 0, 0]);
+        let mut refused: Vec<Result<()>> = vec![
+            Boxes::new(width, height, vec![]).map(drop),
+            Boxes::clamped(width, height, vec![[0.0, 0.0, 1.0, 1.0]]).map(drop),
+            Boxes::from_xywh(width, height, [[0.0; 4]]).map(drop),
+            Keypoints::new(width, height, vec![]).map(drop),
+            Keypoints::from_coco(width, height, &[]).map(drop),
+            new().pad(Padding::from(1).mode(PadMode::Reflect)).map(drop),
+            new().pad(1).map(drop),
+            new().crop(Rect { x: 0, y: 0, width: 1, height: 1 }).map(drop),
+            new().resize(4, 4, Filter::Bilinear).map(drop),
+            new().hflip().rotate(Rotation::new(30.0).expand()).map(drop),
+            new().affine(Affine::new()).map(drop),
+            new().then(new()).map(drop),
+            new().apply(Image::new(1, 1, 1, vec![0]).unwrap()).map(drop),
+        ];
+        for random in draws {
+            refused.push(random.draw(width, height, &mut rng).map(drop));
+            refused.push(new().draw(random, &mut rng).map(drop));
+            assert!(Geometry::new(5, 6).draw(random, &mut rng).is_ok());
+        }
+        for (index, result) in refused.into_iter().enumerate() {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Shape, "{index}: {error}");
+            assert!(error.to_string().contains(&format!("{width}x{height}")), "{index}: {error}");
+        }
+    }
 }

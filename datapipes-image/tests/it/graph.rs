@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Tensor};
 use datapipes_image::prelude::*;
-use datapipes_image::{center_crop, decode, hflip, random_resized_crop, to_tensor};
+use datapipes_image::{
+    Affine, Rect, Rotation, affine, center_crop, crop, decode, hflip, random_resized_crop, rotate, to_tensor,
+};
 
 use crate::{file, jpeg};
 
@@ -46,6 +48,26 @@ fn closures_on_samples_do_the_same_work() {
 }
 
 #[test]
+fn fixed_steps_are_the_functions_of_their_names() {
+    let part = Rect { x: 7, y: 3, width: 40, height: 30 };
+    let turn = Rotation::new(20.0).expand().fill([9, 8, 7]);
+    let shear = Affine::new().shear(10.0, -5.0).translate(3.0, 1.0).filter(Filter::Bilinear);
+    let made = files(2).decode_image().crop(part).hflip().rotate(turn).affine(shear);
+    let plan = DataLoader::builder(made.clone()).build().unwrap().explain();
+    for words in ["40x30 at (7, 3)", "20 degrees, Nearest, expanded", "shear (10.0, -5.0), Bilinear"] {
+        assert!(plan.contains(words), "{plan}");
+    }
+    for (image, made) in files(2).decode_image().collect().unwrap().iter().zip(made.collect().unwrap()) {
+        let mut wanted = crop(image, part).unwrap();
+        hflip(&mut wanted);
+        assert_eq!(affine(&rotate(&wanted, turn).unwrap(), shear).unwrap(), made);
+    }
+    let outside = Rect { x: 21, ..part };
+    let error = files(1).decode_image().crop(outside).collect().unwrap_err();
+    assert!(error.to_string().starts_with("crop: 0:0: "), "{error}");
+}
+
+#[test]
 fn evaluation_needs_no_randomness() {
     let graph = files(2).decode_image().resize_shorter(40, Filter::Bilinear).center_crop(32, 32);
     let loader = DataLoader::builder(graph.to_tensor_u8()).build().unwrap();
@@ -77,6 +99,11 @@ fn settings_without_sense_are_found_before_anything_runs() {
         (images().resize(0, 5, Filter::Bilinear), "0x5"),
         (images().resize_shorter(0, Filter::Bilinear), "0x0"),
         (images().center_crop(3, 0), "3x0"),
+        (images().crop(Rect { x: 0, y: 0, width: 0, height: 4 }), "0x4"),
+        (images().rotate(f64::INFINITY), "by -inf degrees"),
+        (images().rotate(Rotation::new(1.0).filter(Filter::Lanczos3)), "Lanczos3 cannot turn"),
+        (images().affine(Affine::new().scale(0.0)), "scale by 0"),
+        (images().affine(Affine::new().shear(90.0, 0.0)), "shear by (90"),
         (images().random_resized_crop(0), "0x0"),
         (images().random_resized_crop(RandomResizedCrop::new(8, 8).scale(2.0, 1.0)), "2 to 1"),
         (images().random_hflip(1.5), "1.5"),

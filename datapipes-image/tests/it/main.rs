@@ -1,7 +1,6 @@
 //! One module per promise.
 
 mod augment;
-mod blur;
 mod colour;
 mod damage;
 mod decode;
@@ -10,6 +9,7 @@ mod geometry;
 mod geometry_draws;
 mod graph;
 mod hostile;
+mod masks;
 mod named;
 mod part;
 mod resize;
