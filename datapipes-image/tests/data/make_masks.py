@@ -72,6 +72,22 @@ check("gray_transparent.png", classes(9))
 Image.fromarray((classes(1000) * 65).astype(np.uint16)).save(HERE / "gray16.png")
 check("gray16.png", classes(1000) * 65)
 
+# Interlaced, which Pillow reads and does not write.
+values, bits = classes(16), 4
+rows = b""
+for x, y, step_x, step_y in (
+    (0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)
+):  # fmt: skip
+    for row in values[y::step_y, x::step_x]:
+        text = "".join(f"{value:04b}" for value in row)
+        rows += b"\0" + int(text.ljust(-(-len(text) // 8) * 8, "0"), 2).to_bytes(-(-len(text) // 8), "big")
+out = b"\x89PNG\r\n\x1a\n"
+header = struct.pack(">IIBBBBB", WIDTH, HEIGHT, bits, 0, 0, 0, 1)
+for kind, body in ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")):
+    out += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+(HERE / "interlaced4.png").write_bytes(out)
+check("interlaced4.png", values, 17)
+
 small = Image.new("RGB", (3, 2), (1, 1, 1))
 for mode in ("RGB", "RGBA", "LA"):
     small.convert(mode).save(HERE / f"{mode.lower()}.unread.png")

@@ -8,7 +8,7 @@ use crate::{Random, file};
 #[test]
 fn classes_are_read_as_they_were_written() {
     let expected = String::from_utf8(file("masks/expected.txt")).unwrap();
-    assert_eq!(expected.lines().count(), 12);
+    assert_eq!(expected.lines().count(), 13);
     for line in expected.lines() {
         let (name, numbers) = line.split_once(' ').unwrap();
         let numbers: Vec<u16> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
