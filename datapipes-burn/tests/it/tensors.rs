@@ -79,7 +79,8 @@ fn a_pooled_batch_is_handed_over_where_it_is_and_returns() {
         assert_eq!(data.try_to_vec::<f32>().unwrap()[0], 4.0 * number as f32);
         places.insert(was);
     }
-    assert!(places.len() < 5, "{} places for 100 batches", places.len());
+    // Rows as cheap as these are made some batches ahead.
+    assert!(places.len() < 50, "{} places for 100 batches", places.len());
 }
 
 #[test]
