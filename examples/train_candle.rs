@@ -1,7 +1,7 @@
 //! Trains a small convolutional net with candle on the CPU, from tar shards of digits that it makes itself.
 //!
 //! `cargo run --release --no-default-features --features candle --example train_candle` draws 22 000 pictures (once, some
-//! 70 MB in a cache folder), trains for about a minute on two cores, and says how many of the test pictures it gets right
+//! 70 MB in a cache folder), trains for some 80 s of CPU time, and says how many of the test pictures it gets right
 //! and how long training waited for data. With a PATH it takes MNIST or CIFAR-10 from the files there.
 //!
 //! Options: `--epochs N`, `--batch N`, `--workers N`, `--small` (a few seconds, to see that it runs).

@@ -33,7 +33,7 @@
 //!   to stream, [`Pipe`] where the executor should spread it over workers; [`Source`] for data from elsewhere.
 //! - Data that is read by index or key, with an order decided before anything is read: [`index`].
 //! - Files, stores (HTTP, S3, …), tables, archives and WebDataset samples are in the crate `datapipes-io`, pictures in
-//!   `datapipes-image`.
+//!   `datapipes-image`; `datapipes-burn` and `datapipes-candle` give batches to those frameworks.
 //!
 //! # Features
 //! - `derive`: `#[derive(Collate)]` for structs.
