@@ -1,7 +1,9 @@
 //! Items that travel together, as columns.
 
 use std::iter::FusedIterator;
+use std::ops::Range;
 
+use crate::wire::OriginRef;
 use crate::{Error, Item, Origin, Result};
 
 /// Items that travel together: a column of values and one of origins, and errors in their places.
@@ -133,6 +135,40 @@ impl<T> Chunk<T> {
 
     pub(crate) fn errors_mut(&mut self) -> impl Iterator<Item = &mut Error> {
         self.errors.iter_mut().map(|(_, error)| error)
+    }
+
+    /// Which values, and which errors with the number of values before each, are at these places among items and errors.
+    pub(crate) fn columns(&self, places: Range<usize>) -> (Range<usize>, &[(usize, Error)]) {
+        // Error number `e` stands at place `values before it + e`.
+        let before = |place: usize| {
+            let mut errors = 0;
+            while self.errors.get(errors).is_some_and(|(at, _)| at + errors < place) {
+                errors += 1;
+            }
+            errors
+        };
+        let errors = before(places.start)..before(places.end);
+        (places.start - errors.start..places.end - errors.end, &self.errors[errors])
+    }
+
+    /// The origin of this value as a number, if the values from it on are consecutive items of a source.
+    pub(crate) fn run_from(&self, value: usize) -> Option<u64> {
+        match &self.origins {
+            Origins::Run(first, _) => Some(first + value as u64),
+            Origins::List(_) => None,
+        }
+    }
+
+    /// The origins of some values.
+    pub(crate) fn origins(&self, values: Range<usize>) -> impl Iterator<Item = OriginRef<'_>> {
+        values.map(|at| match &self.origins {
+            Origins::Run(first, _) => OriginRef { link: None, index: first + at as u64 },
+            Origins::List(list) => list[at].by_ref(),
+        })
+    }
+
+    pub(crate) fn set_errors(&mut self, errors: Vec<(usize, Error)>) {
+        self.errors = errors;
     }
 
     pub(crate) fn take_errors(&mut self) -> Vec<(usize, Error)> {

@@ -98,14 +98,48 @@ pub enum ErrorKind {
     Panic,
     /// The graph or its settings are wrong; see [`BuildError`](crate::BuildError).
     Config,
+    /// The process that worked on it was ended by a signal, ended itself, ran out of memory, or did not answer in time; twice,
+    /// the second time with this item alone.
+    Crashed,
+    /// The processes of a part of the graph cannot be started, or end again and again.
+    Worker,
 }
+
+/// Every kind, by the number that stands for it between processes.
+const KINDS: [ErrorKind; 16] = [
+    ErrorKind::NotFound,
+    ErrorKind::Denied,
+    ErrorKind::Io,
+    ErrorKind::Unavailable,
+    ErrorKind::Changed,
+    ErrorKind::Protocol,
+    ErrorKind::Truncated,
+    ErrorKind::Corrupt,
+    ErrorKind::Unsupported,
+    ErrorKind::Limit,
+    ErrorKind::Shape,
+    ErrorKind::User,
+    ErrorKind::Panic,
+    ErrorKind::Config,
+    ErrorKind::Crashed,
+    ErrorKind::Worker,
+];
 
 impl ErrorKind {
     /// Whether an error of this kind is about one item, so that a policy may skip it.
     ///
-    /// Panics and configuration errors are not: after them nothing can be said of the items that follow.
+    /// Panics, configuration errors and the loss of all worker processes are not: after them nothing can be said of the items
+    /// that follow.
     pub fn is_about_an_item(self) -> bool {
-        !matches!(self, ErrorKind::Panic | ErrorKind::Config)
+        !matches!(self, ErrorKind::Panic | ErrorKind::Config | ErrorKind::Worker)
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
+        KINDS.get(usize::from(number)).copied()
     }
 }
 
@@ -126,6 +160,8 @@ impl fmt::Display for ErrorKind {
             ErrorKind::User => "error",
             ErrorKind::Panic => "panicked",
             ErrorKind::Config => "wrong configuration",
+            ErrorKind::Crashed => "crashed",
+            ErrorKind::Worker => "no worker process",
         })
     }
 }
@@ -269,15 +305,29 @@ impl Error {
         }
         line += &inner.message;
         let mut said = !inner.message.is_empty();
+        for cause in self.causes() {
+            line += if said { ": " } else { "" };
+            line += &cause;
+            said = true;
+        }
+        escape(&line).into_owned()
+    }
+
+    /// What each cause says, the nearest first.
+    pub(crate) fn causes(&self) -> Vec<String> {
+        let mut causes = Vec::new();
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
-            line += if said { ": " } else { "" };
-            line += &error.to_string();
-            said = true;
+            causes.push(error.to_string());
             // An `Error` prints its own causes.
             cause = if error.is::<Error>() { None } else { error.source() };
         }
-        escape(&line).into_owned()
+        causes
+    }
+
+    /// What was said of it in words, without kind and causes.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
     }
 }
 
@@ -366,6 +416,17 @@ mod tests {
         assert_eq!(Error::user("no such label").to_string(), "no such label");
         let own = Error::user(Error::new(ErrorKind::Limit, "too many"));
         assert_eq!(own.kind(), ErrorKind::Limit);
+    }
+
+    #[test]
+    fn every_kind_has_a_number() {
+        for (number, kind) in KINDS.into_iter().enumerate() {
+            assert_eq!(
+                (usize::from(kind.number()), ErrorKind::from_number(number as u8)),
+                (number, Some(kind))
+            );
+        }
+        assert_eq!(ErrorKind::Worker.number() as usize + 1, KINDS.len());
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub struct Origin {
     index: u64,
 }
 
-enum Link {
+pub(crate) enum Link {
     /// The item is a child of this one.
     Child(Origin),
     /// The item has a name; what stands above it is behind it.
@@ -162,6 +162,15 @@ impl Origin {
     #[inline]
     pub(crate) fn from_raw(raw: u64) -> Origin {
         Origin { link: None, index: raw }
+    }
+
+    /// The origin, taken apart.
+    pub(crate) fn by_ref(&self) -> crate::wire::OriginRef<'_> {
+        crate::wire::OriginRef { link: self.link.as_ref(), index: self.index }
+    }
+
+    pub(crate) fn from_parts(link: Option<Arc<Link>>, index: u64) -> Origin {
+        Origin { link, index }
     }
 
     /// The place among its siblings: in the source, the parent or the stream of groups.

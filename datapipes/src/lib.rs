@@ -51,10 +51,12 @@ mod items;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod pipe;
+mod processes;
 mod rng;
 mod rows;
 mod settings;
 mod tensor;
+mod wire;
 
 pub mod graph;
 pub mod index;
@@ -79,10 +81,12 @@ pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
 pub use loader::{Blocking, DataLoader, DeviceEpoch, DeviceLoader, Epoch, OnError};
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
+pub use processes::Processes;
 pub use rng::Rng;
 pub use run::blocking;
 pub use settings::Order;
 pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
+pub use wire::{Reader, Wire, Writer};
 
 /// Makes an implementation of [`MapPipe`], [`Lookup`] or a store from `async fn`s.
 pub use async_trait::async_trait;
