@@ -57,6 +57,7 @@ mod rows;
 mod settings;
 mod tensor;
 mod wire;
+pub mod worker;
 
 pub mod graph;
 pub mod index;
@@ -75,7 +76,7 @@ pub use context::{Context, Rank, Uneven};
 #[cfg(feature = "derive")]
 pub use datapipes_derive::Collate;
 pub use error::{BoxError, Error, ErrorKind, Ok, Result};
-pub use graph::{BuildError, Graph};
+pub use graph::{BuildError, Crossing, Graph};
 pub use index::{Indexed, Lookup, MapPipe};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::Stream;
 
-use crate::{Context, Item, Items, Result};
+use crate::{Context, Crossing, Item, Items, Result};
 
 /// Turns one stream of items into another.
 ///
@@ -88,10 +88,40 @@ pub trait Pipe<In>: Send + Sync + 'static {
         false
     }
 
-    /// Whether it should run in a process of its own, because it may crash, leak or is not thread-safe. There are no
-    /// such processes yet: the plan says so, and it runs on threads.
+    /// Whether it should run in processes of its own, because it may crash, leak or is not thread-safe. Then it is shardable, and
+    /// [`crossing`](Pipe::crossing) says how it and its items travel. How many processes there are, and what they may
+    /// do, is the loader's: [`Builder::processes`](crate::loader::Builder::processes).
     fn is_separate_process(&self) -> bool {
         false
+    }
+
+    /// How the pipe and its items get to another process, for one that [wants to be in one](Pipe::is_separate_process): by
+    /// [`Crossing::of`](crate::Crossing::of), which asks that the pipe, what goes in and what comes out are [`Wire`](crate::Wire).
+    ///
+    /// ```
+    /// use datapipes::{Arity, Context, Crossing, Items, Pipe, Reader, Wire, Writer};
+    ///
+    /// struct Native { level: u32 }
+    ///
+    /// impl Pipe<Vec<u8>> for Native {
+    ///     type Out = Vec<u8>;
+    ///     fn apply(&self, input: Items<Vec<u8>>, cx: &Context) -> Items<Vec<u8>> {
+    ///         let level = self.level as usize; // calls a library that crashes now and then
+    ///         input.each(cx, move |item| Some(Ok(item.map(|bytes| bytes.repeat(level)))))
+    ///     }
+    ///     fn is_shardable(&self) -> bool { true }
+    ///     fn arity(&self) -> Arity { Arity::One }
+    ///     fn is_separate_process(&self) -> bool { true }
+    ///     fn crossing(&self) -> Option<Crossing<Vec<u8>, Vec<u8>>> { Some(Crossing::of(self)) }
+    /// }
+    ///
+    /// impl Wire for Native { // or `#[derive(Wire)]`
+    ///     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> datapipes::Result<()> { self.level.encode(to) }
+    ///     fn decode(from: &mut Reader<'_>) -> datapipes::Result<Self> { Ok(Native { level: u32::decode(from)? }) }
+    /// }
+    /// ```
+    fn crossing(&self) -> Option<Crossing<In, Self::Out>> {
+        None
     }
 
     /// Whether it waits (I/O) or computes (CPU, the default).
@@ -456,6 +486,9 @@ impl<In: 'static, Out: Send + 'static> Pipe<In> for Arc<dyn Pipe<In, Out = Out>>
     }
     fn is_shardable_by_parent(&self) -> bool {
         (**self).is_shardable_by_parent()
+    }
+    fn crossing(&self) -> Option<Crossing<In, Self::Out>> {
+        (**self).crossing()
     }
     fn is_separate_process(&self) -> bool {
         (**self).is_separate_process()

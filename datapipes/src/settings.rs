@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Rank, Uneven};
+use crate::{Processes, Rank, Uneven};
 
 /// In which order items reach the consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub memory: Option<usize>,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
+    /// For pipes that want a process of their own.
+    pub processes: Option<Processes>,
 }
 
 impl Default for Settings {
@@ -66,6 +68,7 @@ impl Default for Settings {
             memory: None,
             rank: Rank::default(),
             uneven: None,
+            processes: None,
         }
     }
 }

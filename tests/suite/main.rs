@@ -10,6 +10,8 @@ mod in_flight;
 mod inspect;
 mod kit;
 mod laws;
+#[cfg(target_os = "linux")]
+mod processes;
 mod review;
 mod rows;
 mod samples;

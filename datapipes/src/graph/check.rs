@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use super::{Flow, Op};
 use crate::settings::Settings;
-use crate::{Role, Uneven};
+use crate::{Processes, Role, Uneven};
 
 /// Everything that is wrong with a graph and its settings, one line each.
 #[derive(Clone, PartialEq, Eq)]
@@ -14,6 +15,10 @@ pub struct BuildError {
 }
 
 impl BuildError {
+    pub(crate) fn of(problem: String) -> Self {
+        BuildError { problems: vec![problem] }
+    }
+
     /// The problems, each with the name of its node.
     pub fn problems(&self) -> &[String] {
         &self.problems
@@ -61,6 +66,25 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         let (name, facts) = (&*node.name, &node.hints().facts);
         *names.entry(name).or_default() += 1;
         problems.extend(facts.problems.iter().map(|problem| format!("{name}: {problem}")));
+        match &node.node.part {
+            None => problems.extend(node.hints().no_crossing.iter().map(|problem| format!("{name}: {problem}"))),
+            Some(_) if !(node.hints().shardable || node.hints().by_parent) => problems.push(format!(
+                "{name}: looks at the stream as a whole, so it cannot be in processes of its own; put it behind them"
+            )),
+            Some(part) => {
+                let above = &flow.nodes[node.inputs[0].0].node.part;
+                let first = above.as_ref().is_none_or(|above| !Arc::ptr_eq(above, part));
+                if first && !node.hints().shardable {
+                    problems.push(format!(
+                        "{name}: groups the children of one parent, so what makes the children has to be in the processes with it"
+                    ));
+                }
+                let processes = part.processes.as_ref().or(settings.processes.as_ref());
+                let problems_of = |processes: &Processes| processes.problems();
+                let said = processes.filter(|_| first).map(problems_of).unwrap_or_default();
+                problems.extend(said.into_iter().map(|problem| format!("{name}: {problem}")));
+            }
+        }
         if name.is_empty() {
             problems.push("a node with an empty name".to_owned());
         }

@@ -34,6 +34,10 @@ pub(crate) trait Edge: Send + Sync {
     fn restore(&self, chunks: Box<dyn ErasedChunks>) -> AnyItems;
     /// A stream of one chunk.
     fn one(&self, chunk: AnyChunk) -> AnyItems;
+    /// A chunk without its first items and errors.
+    fn behind(&self, chunk: AnyChunk, first: usize) -> AnyChunk;
+    /// A `Chunk<T>`, weighed.
+    fn weigh(&self, chunk: Box<dyn Any + Send>) -> AnyChunk;
     /// Guards a node's output: counts, names errors, catches panics.
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems;
     /// A stream of one error.
@@ -87,6 +91,16 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
 
     fn one(&self, chunk: AnyChunk) -> AnyItems {
         Box::new(Items::from_chunk(unwrap::<T>(chunk)))
+    }
+
+    fn behind(&self, chunk: AnyChunk, first: usize) -> AnyChunk {
+        let mut chunk = unwrap::<T>(chunk);
+        drop(chunk.split_to(first));
+        self.wrap(chunk)
+    }
+
+    fn weigh(&self, chunk: Box<dyn Any + Send>) -> AnyChunk {
+        self.wrap(*chunk.downcast::<Chunk<T>>().expect("edges are wired by type"))
     }
 
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems {

@@ -3,6 +3,7 @@
 mod erased;
 mod flow;
 mod guard;
+mod part;
 
 pub mod check;
 #[cfg(test)]
@@ -15,6 +16,8 @@ use std::sync::Arc;
 pub use self::check::BuildError;
 pub(crate) use self::erased::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks, typed};
 pub(crate) use self::flow::{Flow, FlowNode};
+pub use self::part::Crossing;
+pub(crate) use self::part::{Part, Recipe, likeness};
 
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::{Arity, Context, Facts, Items, Join, Pipe, Source, Work};
@@ -66,17 +69,34 @@ impl<T: Send + 'static> Graph<T> {
                 _ => items.iter().map(|item| pipe.weigh(item).unwrap_or(size_of_val(item))).sum(),
             }
         });
-        let hints = Hints {
+        let (part, problem) = match pipe.is_separate_process().then(|| pipe.crossing()) {
+            None => (None, None),
+            Some(Some(crossing)) => match crossing.into_part() {
+                Ok(part) => (Some(Arc::new(part)), None),
+                Err(error) => (None, Some(format!("wants a process of its own, but cannot travel: {error}"))),
+            },
+            Some(None) => {
+                let problem = "wants a process of its own, and does not say how it travels: `Pipe::crossing`";
+                (None, Some(problem.to_owned()))
+            }
+        };
+        let mut hints = Hints {
             shardable: pipe.is_shardable(),
             by_parent: pipe.is_shardable_by_parent(),
-            separate_process: pipe.is_separate_process(),
+            no_crossing: None,
             work: pipe.work(),
             arity: pipe.arity(),
             facts: pipe.facts(),
             len: None,
         };
+        hints.no_crossing = problem;
         let name = pipe.name();
-        Graph::new(name, hints, vec![self.input()], Op::Pipe(Arc::new(PipeOp::<T, P>::new(pipe))), edge)
+        let op = Op::Pipe(Arc::new(PipeOp::<T, P>::new(pipe)));
+        let graph = Graph::new(name, hints, vec![self.input()], op, edge);
+        match part {
+            None => graph,
+            part => graph.edit(|node| node.part = part),
+        }
     }
 
     /// Adds a pipe that is a function from stream to stream. It sees the stream as a whole, and runs in one place.
@@ -184,7 +204,7 @@ impl<T: Send + 'static> Graph<T> {
     }
 
     fn new(name: String, hints: Hints, inputs: Vec<Input>, op: Op, edge: Arc<dyn Edge>) -> Self {
-        let node = Node { kind: name, given_name: None, concurrency: None, hints, inputs, op, edge };
+        let node = Node { kind: name, given_name: None, concurrency: None, part: None, hints, inputs, op, edge };
         Graph { node: Arc::new(node), port: 0, out: PhantomData }
     }
 
@@ -290,6 +310,8 @@ pub(crate) struct Node {
     pub kind: String,
     pub given_name: Option<String>,
     pub concurrency: Option<usize>,
+    /// The part in processes of its own that it belongs to.
+    pub part: Option<Arc<Part>>,
     pub hints: Hints,
     pub inputs: Vec<Input>,
     pub op: Op,
@@ -312,7 +334,8 @@ impl Node {
 pub(crate) struct Hints {
     pub shardable: bool,
     pub by_parent: bool,
-    pub separate_process: bool,
+    /// Why a pipe that wants a process of its own cannot have one.
+    pub no_crossing: Option<String>,
     pub work: Work,
     pub arity: Arity,
     pub facts: Facts,
@@ -324,7 +347,7 @@ impl Default for Hints {
         Hints {
             shardable: false,
             by_parent: false,
-            separate_process: false,
+            no_crossing: None,
             work: Work::Cpu,
             arity: Arity::Any,
             facts: Facts::default(),

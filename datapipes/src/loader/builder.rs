@@ -9,7 +9,7 @@ use crate::graph::{BuildError, Flow, Op, check};
 use crate::plan::Plan;
 use crate::run::Engine;
 use crate::settings::{Order, Settings};
-use crate::{Graph, Rank, Role, Uneven};
+use crate::{Graph, Processes, Rank, Role, Uneven};
 
 /// Sets up a [`DataLoader`].
 #[must_use = "call `build`"]
@@ -86,6 +86,14 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    /// What the processes are like of pipes that [want to be in one](crate::Pipe::is_separate_process); by default as many as
+    /// there are workers, with nothing forbidden. Parts that were put there by
+    /// [`in_processes`](Graph::in_processes) have said so themselves.
+    pub fn processes(mut self, processes: impl Into<Processes>) -> Self {
+        self.settings.processes = Some(processes.into());
+        self
+    }
+
     /// What happens to items that do not divide evenly among the ranks. Must be said where there is more than one.
     pub fn uneven(mut self, uneven: Uneven) -> Self {
         self.settings.uneven = Some(uneven);
@@ -107,6 +115,17 @@ impl<T: Send + 'static> Builder<T> {
         let flow = Flow::new(&self.graph.root());
         check::check(&flow, &self.settings)?;
         let plan = Plan::new(&flow, &self.settings);
+        #[cfg(target_os = "linux")]
+        if let Some(segment) = plan.segments.iter().find(|segment| segment.processes.is_some())
+            && !crate::run::children::is_ready()
+        {
+            let name = &flow.nodes[segment.nodes[0]].name;
+            return Err(BuildError::of(format!(
+                "{name}: runs in processes of its own, which are this program started again; for them \
+                 `datapipes::worker::init()` has to be the first line of `main` (in tests, whose `main` is not one's own, \
+                 `datapipes::before_main!()` stands outside of functions)"
+            )));
+        }
         Ok(DataLoader {
             engine: Arc::new(Engine::new(flow, plan, self.settings)),
             latest: Arc::new(Mutex::new(None)),

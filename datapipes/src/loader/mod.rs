@@ -15,7 +15,7 @@ pub use builder::Builder;
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
 pub use prefetch_to_device::{DeviceBlocking, DeviceEpoch, DeviceLoader};
-pub use stats::{DeviceStats, NodeStats, SegmentStats, Stats};
+pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 
 use crate::plan::Explain;
 use crate::run::{Engine, EpochRun};

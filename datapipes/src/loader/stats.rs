@@ -80,6 +80,38 @@ pub struct SegmentStats {
     pub occupancy: f64,
     /// How many morsels may be in flight now.
     pub window: u64,
+    /// Its processes, if it runs in processes of its own.
+    pub processes: Option<ProcessStats>,
+}
+
+/// What became of the processes of a segment, over all epochs of the loader.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ProcessStats {
+    /// How many were started.
+    pub started: u64,
+    /// How many ended without being asked to: by a signal, by themselves, or killed since they gave no answer.
+    pub died: u64,
+    /// How many were replaced because of their memory, see [`Processes::memory`](crate::Processes::memory).
+    pub replaced: u64,
+    /// Items that were given up, since they ended two processes.
+    pub crashed: u64,
+    /// Those that run now.
+    pub children: Vec<ChildStats>,
+}
+
+/// A process that runs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ChildStats {
+    /// Its number in the system.
+    pub process: u32,
+    /// Its place among the processes of its segment, from 0.
+    pub place: usize,
+    /// Its private memory in bytes, as of its last look, at most a tenth of a second before its last answer.
+    pub memory: u64,
+    /// Items that came out of it.
+    pub items: u64,
 }
 
 /// What happened at the queue in front of the consumer.
@@ -114,6 +146,29 @@ fn ns(counter: &AtomicU64) -> Duration {
 
 fn mean(sum: &AtomicU64, count: &AtomicU64) -> f64 {
     sum.load(Relaxed) as f64 / count.load(Relaxed).max(1) as f64
+}
+
+#[cfg(target_os = "linux")]
+fn processes(engine: &Engine, segment: usize) -> Option<ProcessStats> {
+    let figures = &engine.crews[segment].as_ref()?.plan.figures;
+    let children = figures.alive().into_iter().map(|(process, alive)| ChildStats {
+        process,
+        place: alive.place,
+        memory: alive.resident,
+        items: alive.items,
+    });
+    Some(ProcessStats {
+        started: figures.started.load(Relaxed),
+        died: figures.died.load(Relaxed),
+        replaced: figures.replaced.load(Relaxed),
+        crashed: figures.crashed.load(Relaxed),
+        children: children.collect(),
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn processes(_: &Engine, _: usize) -> Option<ProcessStats> {
+    None
 }
 
 impl Stats {
@@ -167,6 +222,7 @@ impl Stats {
                     full: ns(&gauge.full_ns),
                     occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
                     window: gauge.window.load(Relaxed),
+                    processes: processes(&run.engine, number),
                 }
             });
         let gauge = &run.root_queue;
@@ -329,6 +385,14 @@ impl fmt::Display for Stats {
                 s.occupancy,
                 s.window
             )?;
+            if let Some(p) = &s.processes {
+                let ProcessStats { started, died, replaced, crashed, children } = p;
+                write!(f, "  processes: {started} started, {died} died, {replaced} replaced; {crashed} items given up")?;
+                for ChildStats { process, place, memory, items } in children {
+                    write!(f, "; {place}: process {process}, {items} items, {} MiB", memory >> 20)?;
+                }
+                writeln!(f)?;
+            }
         }
         match &self.queue {
             None if self.device.is_some() => {
@@ -377,6 +441,7 @@ mod tests {
             full,
             occupancy: 3.5,
             window: 4,
+            processes: None,
         }
     }
 

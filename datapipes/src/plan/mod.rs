@@ -1,10 +1,11 @@
 //! Where each part of a graph runs: a pure function of graph, hints and settings.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::graph::{Flow, FlowNode, Op};
 use crate::settings::{Order, Settings};
-use crate::{Arity, Role, Work};
+use crate::{Arity, Processes, Role, Work};
 
 /// Where each node of a flow runs. Made without running anything, so it can be printed and tested.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +58,8 @@ pub(crate) struct SegmentPlan {
     pub children: bool,
     /// How many segments lie above, at most.
     pub depth: usize,
+    /// The processes that it runs in, if not on threads.
+    pub processes: Option<Processes>,
 }
 
 /// Morsels in flight for each CPU worker: as many as one slow item may take the time of, so that strict order
@@ -72,6 +75,9 @@ const IO_FAIR: usize = 256;
 const PREFETCH: usize = 4;
 /// Bytes that may wait on all edges together, where no budget is given.
 const DEFAULT_BYTES: usize = 1 << 30;
+
+/// Whether parts of a graph can run in processes of their own.
+pub(crate) const PROCESSES: bool = cfg!(target_os = "linux");
 
 impl Plan {
     pub(crate) fn new(flow: &Flow, settings: &Settings) -> Plan {
@@ -117,11 +123,19 @@ impl Plan {
         }
         let above = node.inputs[0];
         let fixed = node.node.concurrency;
+        let part = if PROCESSES { node.node.part.as_ref() } else { None };
         if let Place::Segment(number) = self.places[above.0] {
             let segment = &mut self.segments[number];
             let last = &flow.nodes[above.0];
             let alone = last.readers.iter().sum::<usize>() == 1;
-            let same = segment.work == hints.work && (fixed.is_none() || last.node.concurrency == fixed);
+            let same = match (&last.node.part, part) {
+                (Some(above), Some(part)) if PROCESSES => {
+                    // Pipes that ask for processes by themselves share them.
+                    Arc::ptr_eq(above, part) || (above.processes.is_none() && part.processes.is_none())
+                }
+                (above, _) if PROCESSES && (above.is_some() || part.is_some()) => false,
+                _ => segment.work == hints.work && (fixed.is_none() || last.node.concurrency == fixed),
+            };
             // What groups the children of one parent must stand below the fan-out that made them.
             let same = same && (hints.shardable || segment.children);
             if alone && same && segment.nodes.last() == Some(&above.0) {
@@ -135,18 +149,23 @@ impl Plan {
         if !hints.shardable {
             return;
         }
-        let workers = settings.workers;
-        let in_flight = fixed.or(match hints.work {
+        let processes = part.map(|part| {
+            let default = || settings.processes.clone().unwrap_or(Processes::new(settings.workers));
+            part.processes.clone().unwrap_or_else(default)
+        });
+        let work = if processes.is_some() { Work::Cpu } else { hints.work };
+        let workers = processes.as_ref().map_or(settings.workers, |processes| processes.count);
+        let in_flight = fixed.or(match work {
             Work::Cpu => None,
             Work::Io => settings.in_flight,
         });
         self.places[id] = Place::Segment(self.segments.len());
         self.segments.push(SegmentPlan {
             nodes: vec![id],
-            work: hints.work,
+            work,
             workers,
             fixed: in_flight.is_some(),
-            in_flight: in_flight.unwrap_or(match hints.work {
+            in_flight: in_flight.unwrap_or(match work {
                 Work::Cpu => workers * PER_WORKER,
                 Work::Io => IO_IN_FLIGHT,
             }),
@@ -156,6 +175,7 @@ impl Plan {
             arity: hints.arity,
             children: hints.facts.children,
             depth,
+            processes,
         });
     }
 
@@ -213,7 +233,7 @@ impl Plan {
                 let above = segment.nodes.iter().take_while(|&&above| above != id);
                 // Which number an item has is known where the input is cut, and must not change up to this pipe.
                 let counted = above.into_iter().all(|&above| flow.nodes[above].hints().arity == Arity::One);
-                if segment.order != Order::Strict || !counted {
+                if segment.order != Order::Strict || !counted || segment.processes.is_some() {
                     continue;
                 }
             }
@@ -312,18 +332,23 @@ impl Explain<'_> {
                 let segment = &self.plan.segments[number];
                 let letter = segment_letter(number);
                 if segment.nodes.last() == Some(&id) {
-                    match segment.work {
-                        Work::Cpu => write!(
+                    match (segment.work, &segment.processes) {
+                        (_, Some(processes)) => write!(
+                            f,
+                            "  [segment {letter}: {processes}, up to {} morsels in flight, {} order]",
+                            segment.in_flight, segment.order
+                        )?,
+                        (Work::Cpu, None) => write!(
                             f,
                             "  [segment {letter}: CPU, {} workers, up to {} morsels in flight, {} order]",
                             segment.workers, segment.in_flight, segment.order
                         )?,
-                        Work::Io if segment.start == segment.in_flight => write!(
+                        (Work::Io, None) if segment.start == segment.in_flight => write!(
                             f,
                             "  [segment {letter}: I/O, up to {} in flight, {} order]",
                             segment.in_flight, segment.order
                         )?,
-                        Work::Io => write!(
+                        (Work::Io, None) => write!(
                             f,
                             "  [segment {letter}: I/O, {} in flight and up to {} as it pays, {} order]",
                             segment.start, segment.in_flight, segment.order
@@ -337,8 +362,10 @@ impl Explain<'_> {
         if let Some(batch) = self.plan.rows[id] {
             write!(f, "  (straight into batches of {batch})")?;
         }
-        if node.hints().separate_process {
-            write!(f, "  (asks for a process of its own; runs on threads until there are such)")?;
+        if node.node.part.is_some() && !matches!(self.plan.places[id], Place::Segment(_)) {
+            write!(f, "  (in this process, since there are no workers)")?;
+        } else if node.node.part.is_some() && !PROCESSES {
+            write!(f, "  (on threads: processes of their own are for Linux only)")?;
         }
         if let Some(remark) = self.remarks.get(id).filter(|r| !r.is_empty()) {
             write!(f, "  {remark}")?;

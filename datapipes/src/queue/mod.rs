@@ -6,7 +6,9 @@
 
 #[cfg(test)]
 pub(crate) mod conformance;
-mod thread;
+#[cfg(target_os = "linux")]
+pub(crate) mod process;
+pub(crate) mod thread;
 
 use std::task::{Context, Poll};
 

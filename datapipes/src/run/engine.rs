@@ -11,16 +11,24 @@ use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 use crate::context::{Counters, Offload, RunInfo};
 use crate::graph::{AnyItems, Flow, Op};
+#[cfg(target_os = "linux")]
+use crate::graph::{FlowNode, Part, likeness};
+#[cfg(target_os = "linux")]
+use crate::plan::SegmentPlan;
 use crate::plan::{Place, Plan, Prefetch};
 use crate::rng::mix;
 use crate::rows::{self, RowCursor, Rows};
 use crate::run::ahead::AheadGauge;
 use crate::run::background::{Background, BackgroundSettings, QueueGauge};
+#[cfg(target_os = "linux")]
+use crate::run::children::{ChildPlan, Crews, Figures, Hello, RunFacts, log_level, overlap_of};
 use crate::run::driven::Driven;
 use crate::run::morsel::{Chain, Link, Spawner};
 use crate::run::pool::Pool;
 use crate::run::segment::{Learned, Segment, SegmentGauge, SegmentSettings};
 use crate::settings::Settings;
+#[cfg(target_os = "linux")]
+use crate::Arity;
 use crate::{Context, Error, ErrorKind, Items, Work};
 
 /// What a loader keeps from epoch to epoch.
@@ -32,6 +40,9 @@ pub(crate) struct Engine {
     learned: Vec<Arc<Learned>>,
     /// For each node, the memory of batches that it fills.
     batches: Vec<Arc<rows::Pool>>,
+    /// For each segment, the processes that it runs in, if it does.
+    #[cfg(target_os = "linux")]
+    pub crews: Vec<Option<Arc<Crews>>>,
     pool: OnceLock<Arc<Pool>>,
     runtime: Mutex<Option<Runtime>>,
 }
@@ -40,7 +51,17 @@ impl Engine {
     pub(crate) fn new(flow: Flow, plan: Plan, settings: Settings) -> Self {
         let learned = plan.segments.iter().map(|_| Arc::default()).collect();
         let batches = plan.rows.iter().map(|_| Arc::new(rows::Pool::new(plan.prefetch.bytes))).collect();
-        Engine { flow, plan, settings, learned, batches, pool: OnceLock::new(), runtime: Mutex::new(None) }
+        Engine {
+            #[cfg(target_os = "linux")]
+            crews: plan.segments.iter().map(|segment| crews(&flow, segment)).collect(),
+            flow,
+            plan,
+            settings,
+            learned,
+            batches,
+            pool: OnceLock::new(),
+            runtime: Mutex::new(None),
+        }
     }
 
     fn pool(&self) -> Arc<Pool> {
@@ -78,6 +99,38 @@ impl Drop for Engine {
             runtime.shutdown_background();
         }
     }
+}
+
+/// The crews of a segment, if it runs in processes of its own.
+#[cfg(target_os = "linux")]
+fn crews(flow: &Flow, segment: &SegmentPlan) -> Option<Arc<Crews>> {
+    let processes = segment.processes.clone()?;
+    let nodes: Vec<&FlowNode> = segment.nodes.iter().map(|&id| &flow.nodes[id]).collect();
+    let mut parts: Vec<&Arc<Part>> = nodes.iter().filter_map(|node| node.node.part.as_ref()).collect();
+    parts.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    let (input, output) = (parts.first()?.input.clone(), parts.last()?.output.clone());
+    let names: Vec<String> = nodes.iter().map(|node| node.name.to_string()).collect();
+    let level = tracing::level_filters::LevelFilter::current().into_level().map_or(0, log_level);
+    let hello = Hello {
+        recipes: parts.iter().map(|part| part.recipe.clone()).collect(),
+        likeness: likeness(nodes.iter().map(|node| &*node.node), &*input, &*output),
+        sources: nodes.iter().map(|node| node.source).collect(),
+        processes: processes.clone(),
+        level,
+        overlap: overlap_of(nodes.iter().map(|node| node.hints().work)),
+        names: names.clone(),
+    };
+    let edge = nodes.last()?.node.edge.clone();
+    Some(Crews::new(ChildPlan {
+        processes,
+        hello,
+        node: names.join(" → ").into(),
+        input,
+        output,
+        edge,
+        one_for_one: segment.arity == Arity::One,
+        figures: Figures::default(),
+    }))
 }
 
 /// Outputs of splits, by node and round.
@@ -210,14 +263,25 @@ impl EpochRun {
             depth: plan.depth,
             arity: plan.arity,
             fixed: plan.fixed,
+            processes: plan.processes.is_some(),
         };
-        let spawner = match plan.work {
+        #[cfg(target_os = "linux")]
+        let crew = self.engine.crews[number].as_ref().map(|crews| Spawner::Crew(crews.lend(), self.run_facts(round)));
+        #[cfg(not(target_os = "linux"))]
+        let crew = None;
+        let spawner = crew.unwrap_or_else(|| match plan.work {
             Work::Cpu => Spawner::Pool(self.engine.pool(), self.io.clone()),
             Work::Io => Spawner::Io(self.io.clone()),
-        };
+        });
         let edge = &flow.nodes[*plan.nodes.last().expect("a segment has a node")].node.edge;
         let (gauge, learned) = (self.segments[number].clone(), self.engine.learned[number].clone());
         edge.restore(Box::new(Segment::new(chain, input, settings, spawner, gauge, learned)))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn run_facts(&self, round: u64) -> RunFacts {
+        let RunInfo { seed, epoch, rank, uneven, .. } = self.info;
+        RunFacts { seed, epoch, rank, uneven, round }
     }
 
     fn inline(self: &Arc<Self>, id: usize, port: usize, round: u64) -> AnyItems {
@@ -376,7 +440,7 @@ impl<T> Drop for Running<T> {
 }
 
 /// Blocking work goes to the async runtime's blocking threads.
-struct BlockingPool(Handle);
+pub(super) struct BlockingPool(pub(super) Handle);
 
 impl Offload for BlockingPool {
     #[expect(clippy::disallowed_methods, reason = "the one place that starts blocking work")]

@@ -7,6 +7,7 @@
 //! - [`driven`]: goes on with I/O that began on the consumer's thread, while the consumer does something else.
 //! - [`stable`]: a thread for work that has to stay on one, such as uploads to a device.
 //! - [`ahead`]: reads an epoch on such a thread and uploads what comes, ahead of the consumer.
+//! - [`children`]: processes of their own for parts of a graph.
 //! - [`engine`]: wires a flow by its plan.
 //! - [`blocking`](blocking()): blocking work of stores and tables, which have no graph around them.
 
@@ -14,6 +15,8 @@ mod ahead;
 mod background;
 mod block_on;
 mod blocking;
+#[cfg(target_os = "linux")]
+pub(crate) mod children;
 mod driven;
 mod engine;
 mod morsel;

@@ -15,6 +15,8 @@ use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
 use crate::items::Demand;
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::rows::{RowCursor, Rows};
+#[cfg(target_os = "linux")]
+use crate::run::children::{Job, Lease, RunFacts};
 use crate::run::pool::Pool;
 use crate::run::segment::SegmentGauge;
 use crate::{Context, Error, Work};
@@ -64,12 +66,18 @@ impl Chain {
 pub(crate) enum Spawner {
     Pool(Arc<Pool>, Handle),
     Io(Handle),
+    /// In processes of their own.
+    #[cfg(target_os = "linux")]
+    Crew(Arc<Lease>, RunFacts),
 }
 
 /// Cancels a morsel when dropped.
 enum Running {
     Pool { _task: async_task::Task<()> },
     Io(tokio::task::JoinHandle<()>),
+    /// The crew sees that nobody takes what comes.
+    #[cfg(target_os = "linux")]
+    Crew,
 }
 
 impl Drop for Running {
@@ -97,11 +105,22 @@ pub(super) struct Line {
 
 /// What became of a morsel.
 #[derive(Default)]
-struct Fate {
+pub(crate) struct Fate {
     /// Nanoseconds spent on it: of work for CPU work; for I/O from its start to its end, without waiting for room.
     spent: AtomicU64,
     /// It came to its end. If not, its runtime was shut down under it.
     complete: AtomicBool,
+}
+
+#[cfg(target_os = "linux")]
+impl Fate {
+    pub(crate) fn spend(&self, ns: u64) {
+        self.spent.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn complete(&self) {
+        self.complete.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A piece of the input on its way.
@@ -127,6 +146,13 @@ impl Morsel {
         let (weight, fans_out) = (line.out_weight.clone(), line.fans_out);
         let work = line.work;
         let mut ringer = Ringer(Some(line.bell.clone()));
+        #[cfg(target_os = "linux")]
+        if let Spawner::Crew(lease, run) = &line.spawner {
+            let counters = chain.links.iter().map(|link| link.context.counters().clone()).collect();
+            lease.send(Job { run: *run, chunk, counters, gauge, fate: told, weight, put, ringer });
+            let (slot, running) = (Box::new(take), Running::Crew);
+            return Morsel { slot, _running: running, fate, items, out: Weight::default(), overtaken: 0 };
+        }
         let morsel = async move {
             // The queue must end before the bell rings.
             let mut put = put;
@@ -201,6 +227,8 @@ impl Morsel {
                 Running::Pool { _task: task }
             }
             Spawner::Io(handle) => Running::Io(super::spawn_task(handle, morsel)),
+            #[cfg(target_os = "linux")]
+            Spawner::Crew(..) => unreachable!("sent to the crew above"),
         };
         Morsel { slot: Box::new(take), _running: running, fate, items, out: Weight::default(), overtaken: 0 }
     }
@@ -219,7 +247,7 @@ impl Morsel {
 /// Tells the consumer that morsels are through. Waking a thread for each costs more than many a morsel; so it says how
 /// many it can wait for, which is what it needs anyway, and less than what keeps the workers busy.
 #[derive(Default)]
-pub(super) struct Bell {
+pub(crate) struct Bell {
     /// Morsels in flight that are through, or have filled their queues. One too few for a moment where the consumer has
     /// already taken away a morsel that is about to ring.
     through: AtomicIsize,
@@ -254,10 +282,10 @@ impl Bell {
 }
 
 /// Rings once, when the morsel fills its queue or ends, however it ends.
-struct Ringer(Option<Arc<Bell>>);
+pub(crate) struct Ringer(Option<Arc<Bell>>);
 
 impl Ringer {
-    fn ring(&mut self) {
+    pub(crate) fn ring(&mut self) {
         if let Some(bell) = self.0.take() {
             bell.ring();
         }

@@ -52,8 +52,10 @@ pub(crate) struct SegmentSettings {
     /// How far down the graph, for the pool's priority.
     pub depth: usize,
     pub arity: Arity,
-    /// Whether the planner fixed the number in flight, so that nothing is run inline.
+    /// Whether the user fixed the number in flight, so that nothing is run inline.
     pub fixed: bool,
+    /// Whether it runs in processes of its own, so that nothing is run inline either.
+    pub processes: bool,
 }
 
 /// What a segment leaves to the next epoch.
@@ -215,7 +217,7 @@ impl Segment {
             idle_since: None,
             inline_ns: 0,
         };
-        if segment.settings.work == Work::Cpu && !segment.settings.fixed {
+        if segment.may_be_inline() {
             segment.mode = Mode::Probing(segment.inline_chain());
         }
         segment
@@ -465,9 +467,12 @@ impl Segment {
         taken
     }
 
+    fn may_be_inline(&self) -> bool {
+        self.settings.work == Work::Cpu && !self.settings.fixed && !self.settings.processes
+    }
+
     fn cheap(&self) -> bool {
-        self.settings.work == Work::Cpu
-            && !self.settings.fixed
+        self.may_be_inline()
             && self.probes >= PROBES
             && self.cost_ns < INLINE_NS as f64
     }

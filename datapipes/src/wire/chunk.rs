@@ -19,6 +19,8 @@ pub(crate) trait ChunkWire: Send + Sync {
     fn encode<'a>(&self, chunk: &'a (dyn Any + Send), places: Range<usize>, to: &mut Writer<'a>);
     /// Reads a `Chunk<T>`.
     fn decode(&self, from: &mut Reader<'_>) -> Result<Box<dyn Any + Send>>;
+    /// Which item is, or failed, at a place of a `Chunk<T>`.
+    fn origin(&self, chunk: &(dyn Any + Send), place: usize) -> Option<Origin>;
     /// What they are, for a comparison of graphs.
     fn type_name(&self) -> &'static str;
 }
@@ -43,6 +45,13 @@ impl<T: Wire> ChunkWire for WireOf<T> {
 
     fn decode(&self, from: &mut Reader<'_>) -> Result<Box<dyn Any + Send>> {
         Ok(Box::new(decode::<T>(from)?))
+    }
+
+    fn origin(&self, chunk: &(dyn Any + Send), place: usize) -> Option<Origin> {
+        let chunk = chunk.downcast_ref::<Chunk<T>>().expect("edges are wired by type");
+        let (values, errors) = chunk.columns(place..place + 1);
+        let origin = chunk.origins(values).next().map(|origin| Origin::from_parts(origin.link.cloned(), origin.index));
+        origin.or_else(|| errors.first().and_then(|(_, error)| error.item().cloned()))
     }
 
     fn type_name(&self) -> &'static str {

@@ -269,7 +269,6 @@ impl Parcel {
     }
 
     /// What a writer was given, without a queue between.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of(writer: Writer<'_>) -> Parcel {
         let (head, payloads) = writer.into_parts();
         Parcel { head, payloads: payloads.into_iter().map(Bytes::copy_from_slice).collect() }

@@ -1,0 +1,324 @@
+//! Parts of a graph that run in processes of their own: how a child makes such a part again, and how its items travel.
+//!
+//! Closures cannot be sent. But a child is the same executable, so a function without captures is at the same distance from any other
+//! in both processes: a part is sent as the place of the function that makes it, and the settings that it is given.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::{Graph, Hints, Input, Node, Op};
+use crate::wire::{ChunkWire, Parcel, WireOf, damaged};
+use crate::{Context, Error, ErrorKind, Items, Pipe, Processes, Reader, Result, Source, Wire, Writer};
+
+/// A part of a graph that runs in processes of its own.
+pub(crate) struct Part {
+    /// As the user said; `None` for a pipe that asks for a process by itself.
+    pub processes: Option<Processes>,
+    pub recipe: Recipe,
+    pub input: Arc<dyn ChunkWire>,
+    pub output: Arc<dyn ChunkWire>,
+}
+
+/// How to make a part, in this process or another one of the same executable.
+#[derive(Clone)]
+pub(crate) struct Recipe {
+    build: Build,
+    /// The user's function, for `build`, which knows its type.
+    part: *const (),
+    settings: Arc<Parcel>,
+}
+
+// SAFETY: the pointer is that of a function; it is never read through.
+unsafe impl Send for Recipe {}
+// SAFETY: as above.
+unsafe impl Sync for Recipe {}
+
+/// Makes a part below what is given, or below an [`Inlet`].
+type Build = fn(part: *const (), settings: &mut Reader<'_>, above: Option<Input>) -> Result<Made>;
+
+/// A part that was made, and how what goes in and comes out travels.
+pub(crate) struct Made {
+    pub root: Input,
+    pub input: Arc<dyn ChunkWire>,
+    pub output: Arc<dyn ChunkWire>,
+}
+
+impl Made {
+    fn new<T: Wire, U: Wire>(graph: Graph<U>) -> Made {
+        Made { root: graph.input(), input: WireOf::<T>::new(), output: WireOf::<U>::new() }
+    }
+}
+
+/// What a part is like, a line for each node, so that parent and child see that they made the same.
+pub(crate) fn likeness<'a>(
+    nodes: impl Iterator<Item = &'a Node>,
+    input: &dyn ChunkWire,
+    output: &dyn ChunkWire,
+) -> String {
+    let mut lines = format!("{} to {}\n", input.type_name(), output.type_name());
+    for Node { kind, hints, .. } in nodes {
+        let Hints { shardable, by_parent, work, arity, facts, .. } = hints;
+        lines += &format!("{kind}({}) {work:?} {arity:?} {shardable} {by_parent}\n", facts.settings);
+    }
+    lines
+}
+
+impl Recipe {
+    fn new(build: Build, part: *const (), settings: &impl Wire) -> Result<Recipe> {
+        let mut writer = Writer::new();
+        settings.encode(&mut writer)?;
+        Ok(Recipe { build, part, settings: Arc::new(Parcel::of(writer)) })
+    }
+
+    /// Makes the part, below what is given or below an inlet.
+    pub(crate) fn make(&self, above: Option<Input>) -> Result<Made> {
+        let mut settings = self.settings.reader();
+        let made = (self.build)(self.part, &mut settings, above)?;
+        settings.end()?;
+        Ok(made)
+    }
+}
+
+/// A place that is the same in every process of this executable, up to where that was loaded.
+fn anchor() -> usize {
+    anchor as fn() -> usize as usize
+}
+
+/// Functions as their distance from an anchor: for a process that runs this very executable, which its parent sees to.
+impl Wire for Recipe {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        for address in [self.build as usize, self.part as usize] {
+            to.raw(&(address.wrapping_sub(anchor()) as u64).to_le_bytes());
+        }
+        to.payload(&self.settings.head);
+        to.number(self.settings.payloads.len() as u64);
+        self.settings.payloads.iter().for_each(|payload| to.payload(payload));
+        Ok(())
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let mut address = || u64::decode(from).map(|far| (far as usize).wrapping_add(anchor()));
+        let (build, part) = (address()?, address()?);
+        if build == 0 {
+            return Err(damaged("no function"));
+        }
+        let head = from.payload()?.into();
+        let payloads = (0..from.count()?).map(|_| from.payload()).collect::<Result<_>>()?;
+        Ok(Recipe {
+            // SAFETY: the parent, which runs the same executable (it started this process by the descriptor of its own), wrote the
+            // distance of a function of this type. Nobody else holds the other end of the socket.
+            build: unsafe { std::mem::transmute::<usize, Build>(build) },
+            part: part as *const (),
+            settings: Arc::new(Parcel { head, payloads }),
+        })
+    }
+}
+
+/// Where items come in, in a child: a place in the graph that the executor fills.
+struct Inlet<T>(PhantomData<fn() -> T>);
+
+impl<T: Send + 'static> Source for Inlet<T> {
+    type Out = T;
+    fn open(&self, _: &Context) -> Items<T> {
+        Items::fail(Error::new(ErrorKind::Config, "an inlet is filled by the executor"))
+    }
+    fn name(&self) -> String {
+        "inlet".to_owned()
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    fn below(above: Option<Input>) -> Graph<T> {
+        match above {
+            Some(Input { node, port }) => Graph { node, port, out: PhantomData },
+            None => Graph::source(Inlet::<T>(PhantomData)),
+        }
+    }
+}
+
+fn build_part<T: Wire, U: Wire>(part: *const (), settings: &mut Reader<'_>, above: Option<Input>) -> Result<Made> {
+    <()>::decode(settings)?;
+    // SAFETY: `in_processes` put it there together with this function, which has the types.
+    let part = unsafe { std::mem::transmute::<*const (), fn(Graph<T>) -> Graph<U>>(part) };
+    Ok(Made::new::<T, U>(part(Graph::below(above))))
+}
+
+fn build_part_with<T: Wire, S: Wire, U: Wire>(
+    part: *const (),
+    settings: &mut Reader<'_>,
+    above: Option<Input>,
+) -> Result<Made> {
+    let settings = S::decode(settings)?;
+    // SAFETY: `in_processes_with` put it there together with this function, which has the types.
+    let part = unsafe { std::mem::transmute::<*const (), fn(Graph<T>, &S) -> Graph<U>>(part) };
+    Ok(Made::new::<T, U>(part(Graph::below(above), &settings)))
+}
+
+fn build_pipe<In: Wire, P: Pipe<In, Out: Wire> + Wire>(
+    _: *const (),
+    settings: &mut Reader<'_>,
+    above: Option<Input>,
+) -> Result<Made> {
+    let pipe = P::decode(settings)?;
+    Ok(Made::new::<In, P::Out>(Graph::<In>::below(above).pipe(pipe)))
+}
+
+/// How the items of a pipe that wants a process of its own travel, and the pipe itself; see [`Pipe::crossing`].
+pub struct Crossing<In, Out> {
+    part: Result<Part>,
+    types: PhantomData<fn(In) -> Out>,
+}
+
+impl<In: Wire, Out: Wire> Crossing<In, Out> {
+    /// For a pipe that can travel itself, by its settings.
+    pub fn of<P: Pipe<In, Out = Out> + Wire>(pipe: &P) -> Self {
+        let recipe = Recipe::new(build_pipe::<In, P>, std::ptr::null(), pipe);
+        let part = recipe.map(|recipe| Part {
+            processes: None,
+            recipe,
+            input: WireOf::<In>::new(),
+            output: WireOf::<Out>::new(),
+        });
+        Crossing { part, types: PhantomData }
+    }
+}
+
+impl<In, Out> Crossing<In, Out> {
+    pub(super) fn into_part(self) -> Result<Part> {
+        self.part
+    }
+}
+
+impl<In, Out> fmt::Debug for Crossing<In, Out> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Crossing").finish_non_exhaustive()
+    }
+}
+
+impl<T: Wire> Graph<T> {
+    /// Runs a part of the graph in processes of its own: for a step that calls a library which may crash, leak, hang or is not
+    /// thread-safe.
+    ///
+    /// `part` adds steps to the graph it is given. It is a function or a closure *without captures*, because the other processes
+    /// call it, too; what it needs to know it gets by [`in_processes_with`](Graph::in_processes_with). All of its steps have to be
+    /// shardable (maps, filters, decoders, loaders), and what goes in and comes out has to be [`Wire`].
+    ///
+    /// The processes are this executable, started again: [`worker::init`](crate::worker::init) has to be the first line of
+    /// `main`. They start when the first item arrives, all at once, are kept from epoch to epoch, and end with the loader, or with this
+    /// process, however that ends. On anything but Linux, and with `workers(0)`, the part runs in this process, on threads.
+    ///
+    /// - **Order and result** are those of the same steps without processes.
+    /// - **Cost**: some ten microseconds for a piece of work, which is one item or as many as take 0.2 ms. A large slice or
+    ///   [`Tensor`](crate::Tensor) that comes out is copied once, by the child, into memory that both share.
+    /// - **A process that ends** (a signal, `exit`, out of memory, [no answer in time](Processes::time_limit)) is replaced, and its piece
+    ///   of work is done again, item by item. The item that ends the new one as well is an error,
+    ///   [`ErrorKind::Crashed`], with the cause and its last words; [`OnError`](crate::OnError) says what follows. All others are
+    ///   delivered once, in order.
+    /// - **What a child prints** and what it tells `tracing` arrives in this process's `tracing`, with the child's node and number.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph};
+    ///
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     datapipes::worker::init();
+    ///     let graph = Graph::range(0..100).in_processes(2, |numbers| numbers.map(|n| n * n)).batch(10);
+    ///     let loader = DataLoader::builder(graph).build()?;
+    ///     let batches = loader.epoch(0).blocking().collect::<Result<Vec<_>, _>>()?;
+    ///     assert_eq!(batches[9][9], 99 * 99);
+    ///     Ok(())
+    /// }
+    /// ```
+    /// What cannot travel does not compile:
+    /// ```compile_fail
+    /// # use datapipes::Graph;
+    /// struct Handle(*mut u8);
+    /// unsafe impl Send for Handle {}
+    /// Graph::range(0..3).in_processes(2, |g| g.map(|_| Handle(std::ptr::null_mut())));
+    /// ```
+    pub fn in_processes<U: Wire>(self, processes: impl Into<Processes>, part: fn(Graph<T>) -> Graph<U>) -> Graph<U> {
+        let recipe = Recipe::new(build_part::<T, U>, part as *const (), &());
+        self.part(processes.into(), recipe, part)
+    }
+
+    /// As [`in_processes`](Graph::in_processes), for a part that has settings: they are sent to the other processes.
+    ///
+    /// ```
+    /// use datapipes::{DataLoader, Graph};
+    ///
+    /// fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///     datapipes::worker::init();
+    ///     let factor = std::env::args().count() as u64;
+    ///     let graph = Graph::range(0..4).in_processes_with(2, factor, |numbers, &factor| {
+    ///         numbers.map(move |n| n * factor)
+    ///     });
+    ///     let loader = DataLoader::builder(graph).build()?;
+    ///     assert_eq!(loader.epoch(0).blocking().collect::<Result<Vec<_>, _>>()?, [0, 1, 2, 3]);
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn in_processes_with<S: Wire, U: Wire>(
+        self,
+        processes: impl Into<Processes>,
+        settings: S,
+        part: fn(Graph<T>, &S) -> Graph<U>,
+    ) -> Graph<U> {
+        let recipe = Recipe::new(build_part_with::<T, S, U>, part as *const (), &settings);
+        self.part(processes.into(), recipe, |graph| part(graph, &settings))
+    }
+
+    fn part<U: Wire>(
+        self,
+        processes: Processes,
+        recipe: Result<Recipe>,
+        part: impl FnOnce(Graph<T>) -> Graph<U>,
+    ) -> Graph<U> {
+        let above = self.root();
+        let made = part(self);
+        let marked = recipe.map_err(|error| format!("the settings of its part cannot travel: {error}")).and_then(|recipe| {
+            let (input, output) = (WireOf::<T>::new(), WireOf::<U>::new());
+            let part = Arc::new(Part { processes: Some(processes), recipe, input, output });
+            mark(&made.root(), &above, &part)
+        });
+        match marked {
+            Ok(Input { node, .. }) if Arc::ptr_eq(&node, &above.node) => {
+                made.wrong("a part in processes without a step in it".to_owned())
+            }
+            Ok(Input { node, port }) => Graph { node, port, out: PhantomData },
+            Err(problem) => made.wrong(problem),
+        }
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Adds what is wrong to what the checker will say of the last node.
+    fn wrong(self, problem: String) -> Self {
+        self.edit(|node| node.hints.facts.problems.push(problem))
+    }
+}
+
+/// The nodes from `root` up to `above`, each marked as of this part.
+fn mark(root: &Input, above: &Input, part: &Arc<Part>) -> std::result::Result<Input, String> {
+    if Arc::ptr_eq(&root.node, &above.node) && root.port == above.port {
+        return Ok(root.clone());
+    }
+    let node = &root.node;
+    let name = node.given_name.as_deref().unwrap_or(&node.kind);
+    if node.part.as_ref().is_some_and(|part| part.processes.is_some()) {
+        return Err(format!("`{name}` is in processes already, inside of a part that is"));
+    }
+    match (&node.op, &node.inputs[..]) {
+        (Op::Pipe(_), [input]) => {
+            let input = mark(input, above, part)?;
+            let node = Node { inputs: vec![input], part: Some(part.clone()), ..(**node).clone() };
+            Ok(Input { node: Arc::new(node), port: root.port })
+        }
+        (Op::Source(_), _) => Err(
+            "a part in processes has to add steps to the graph it is given, and leave that as it is: no sources, and no other name for \
+             what is above"
+                .to_owned(),
+        ),
+        _ => Err(format!("`{name}` cannot be in a part in processes: only steps with one input and one output can")),
+    }
+}

@@ -1,0 +1,184 @@
+//! A child, as its parent has it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ExitStatus, Stdio};
+use std::task::{Context, Poll};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::crew::Plan;
+use super::log::tell_printed;
+use super::protocol::Order;
+use super::vitals::{LastLines, Vitals, words};
+use super::entry;
+use crate::queue::process::{ProcessPut, ProcessTake, sockets};
+use crate::queue::{Limits, Weight};
+use crate::wire::Parcel;
+use crate::{Error, Result, Wire, Writer};
+
+/// What may wait to be taken by a child. How many jobs it gets is the crew's business.
+const LIMITS: Limits = Limits { items: 1 << 20, bytes: 256 << 20 };
+
+/// A child process, with its queues. Dropped, it is killed with all that it started, and waited for.
+pub(super) struct Child {
+    process: std::process::Child,
+    pid: Pid,
+    /// Readable once it has ended.
+    exit: AsyncFd<OwnedFd>,
+    pub orders: ProcessPut,
+    pub reports: ProcessTake,
+    /// What it prints.
+    printed: Option<AsyncFd<OwnedFd>>,
+    lines: LastLines,
+    status: Option<ExitStatus>,
+}
+
+impl Child {
+    /// Starts a child and greets it. It has to be called inside of a tokio runtime, by a thread that lives as long as the child.
+    pub(super) fn start(plan: &Plan, place: usize) -> Result<Child> {
+        let start = || -> io::Result<Child> {
+            let (orders, their_orders) = sockets()?;
+            let (reports, their_reports) = sockets()?;
+            let (printed, their_errors) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+            rustix::io::ioctl_fionbio(&printed, true)?;
+            let mut command = entry::command(&plan.processes)
+                .ok_or_else(|| io::Error::other("`datapipes::worker::init()` was not called"))?;
+            let process = command
+                .arg0(format!("{}/{place}", plan.node))
+                .stdin(Stdio::from(their_orders))
+                .stdout(Stdio::from(their_reports))
+                .stderr(Stdio::from(their_errors))
+                .process_group(0)
+                .spawn()?;
+            let pid = Pid::from_raw(process.id() as i32).expect("a process has a number above zero");
+            // From here on a failure must not leave it behind.
+            let mut process = Unless(Some(process));
+            let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+            Ok(Child {
+                pid,
+                exit: readable(exit)?,
+                orders: ProcessPut::new(orders, LIMITS)?,
+                reports: ProcessTake::new(reports)?,
+                printed: Some(readable(printed)?),
+                lines: LastLines::default(),
+                process: process.0.take().expect("only taken here"),
+                status: None,
+            })
+        };
+        let mut child = start().map_err(Error::io)?;
+        let mut writer = Writer::new();
+        Order::Hello.write(&mut writer);
+        plan.hello.encode(&mut writer)?;
+        child.orders.send(writer, Weight { items: 1, bytes: 0 })?;
+        Ok(child)
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Its private memory now, in bytes.
+    pub(super) fn vitals(&self) -> Option<Vitals> {
+        Vitals::of(self.pid).ok()
+    }
+
+    pub(super) fn poll_report(&mut self, cx: &mut Context<'_>) -> Poll<Option<Parcel>> {
+        self.reports.poll_parcel(cx)
+    }
+
+    /// Whether it has ended.
+    pub(super) fn poll_exit(&mut self, cx: &mut Context<'_>) -> Poll<ExitStatus> {
+        if let Some(status) = self.status {
+            return Poll::Ready(status);
+        }
+        // Whatever the descriptor says, the process is asked.
+        match self.exit.poll_read_ready(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(_) => Poll::Ready(self.wait()),
+        }
+    }
+
+    /// Hands on what it printed.
+    pub(super) fn poll_lines(&mut self, cx: &mut Context<'_>, node: &str, place: usize) {
+        let Some(printed) = &self.printed else { return };
+        let mut bytes = [0; 4096];
+        loop {
+            let Poll::Ready(Ok(mut guard)) = printed.poll_read_ready(cx) else { return };
+            match guard.try_io(|fd| rustix::io::read(fd, &mut bytes).map_err(io::Error::from)) {
+                Err(_would_block) => {}
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Ok(0) | Err(_)) => break,
+                Ok(Ok(len)) => self.lines.push(&bytes[..len], &mut |line| tell_printed(node, place, line)),
+            }
+        }
+        self.printed = None;
+    }
+
+    /// Ends it at once, with all that it started.
+    pub(super) fn kill(&self) {
+        if self.status.is_none() {
+            // Its group lives at least as long as it is not waited for.
+            let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+            let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+        }
+    }
+
+    /// Waits for a process that has ended, or was killed, and ends what it started.
+    fn wait(&mut self) -> ExitStatus {
+        if let Some(status) = self.status {
+            return status;
+        }
+        // Its children are of its group, whose number is not given to another as long as it is not waited for.
+        let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        let status = self.process.wait().unwrap_or_else(|_| ExitStatus::from_raw(0));
+        *self.status.insert(status)
+    }
+
+    /// What became of it, and what it printed last.
+    pub(super) fn obituary(&mut self, node: &str, place: usize, out_of_memory: bool) -> String {
+        self.kill();
+        let status = self.wait();
+        // What it printed is in the pipe, all of it: it has ended, and so has what it started.
+        if let Some(printed) = self.printed.take() {
+            let mut bytes = [0; 4096];
+            while let Ok(len @ 1..) = rustix::io::read(printed.get_ref(), &mut bytes) {
+                self.lines.push(&bytes[..len], &mut |line| tell_printed(node, place, line));
+            }
+            self.lines.finish(&mut |line| tell_printed(node, place, line));
+        }
+        let how = words(status, out_of_memory);
+        match self.lines.last() {
+            Some(lines) => format!("{how}; it printed: {lines}"),
+            None => how,
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+        self.wait();
+    }
+}
+
+/// A descriptor of which it is to be known when there is something to read.
+fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)
+}
+
+/// Kills a process unless it is taken out.
+struct Unless(Option<std::process::Child>);
+
+impl Drop for Unless {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.0 {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The children of a segment, and the work that waits for them.
+//!
+//! All children of a crew are looked after by one thread, which starts them (they end with it, however it ends), gives them
+//! work, takes what they made and hands it on to the segment. A crew works for one segment of one epoch at a time; in between its
+//! children wait for the next.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc as std_mpsc};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+
+use super::protocol::{Hello, RunFacts};
+use super::station::station;
+use crate::context::Counters;
+use crate::graph::{AnyChunk, Edge};
+use crate::queue::Weight;
+use crate::queue::thread::ThreadPut;
+use crate::queue::Put;
+use crate::run::morsel::{Fate, Ringer};
+use crate::run::segment::SegmentGauge;
+use crate::wire::ChunkWire;
+use crate::{Error, ErrorKind, Processes};
+
+/// How long a drop waits for the thread of a crew, which has to kill its children.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the children of a segment have in common, epoch after epoch.
+pub(crate) struct Plan {
+    pub processes: Processes,
+    pub hello: Hello,
+    /// The part's nodes in words, for messages and errors.
+    pub node: Arc<str>,
+    pub input: Arc<dyn ChunkWire>,
+    pub output: Arc<dyn ChunkWire>,
+    /// The edge below the part.
+    pub edge: Arc<dyn Edge>,
+    /// Whether exactly one comes out for one that goes in.
+    pub one_for_one: bool,
+    pub figures: Figures,
+}
+
+/// What is seen of children, over all epochs of a loader.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// How many were started.
+    pub started: AtomicU64,
+    /// How many ended without being asked to.
+    pub died: AtomicU64,
+    /// How many were replaced because of their memory.
+    pub replaced: AtomicU64,
+    /// Items that were given up.
+    pub crashed: AtomicU64,
+    alive: Mutex<BTreeMap<u32, Alive>>,
+}
+
+/// A child that runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Alive {
+    /// Its place among the children of its part.
+    pub place: usize,
+    /// Its private memory, in bytes, as it was last looked at.
+    pub resident: u64,
+    /// Items that came out of it.
+    pub items: u64,
+}
+
+impl Figures {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Alive>> {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The children that run, by their process numbers.
+    pub(crate) fn alive(&self) -> BTreeMap<u32, Alive> {
+        self.lock().clone()
+    }
+
+    pub(super) fn set(&self, pid: u32, alive: Alive) {
+        self.lock().insert(pid, alive);
+    }
+
+    pub(super) fn gone(&self, pid: u32) {
+        self.lock().remove(&pid);
+    }
+}
+
+/// A piece of work on its way. Dropped before it is finished, it is lost, and the segment sees that.
+pub(crate) struct Job {
+    pub run: RunFacts,
+    /// What goes in, kept until all that comes of it has come.
+    pub chunk: AnyChunk,
+    pub counters: Vec<Arc<Counters>>,
+    pub gauge: Arc<SegmentGauge>,
+    pub fate: Arc<Fate>,
+    /// Bytes that an item that came out keeps alive.
+    pub weight: Arc<AtomicUsize>,
+    // The queue must end before the bell rings, so it is dropped first.
+    pub put: ThreadPut<AnyChunk>,
+    pub ringer: Ringer,
+}
+
+impl Job {
+    /// Hands on what came out. It has to have room.
+    pub(super) fn hand_on(&mut self, chunk: AnyChunk) {
+        let known = self.weight.load(Ordering::Relaxed);
+        let each = (chunk.bytes / chunk.len.max(1)).max(1);
+        self.weight.store(each.max(known - known / 8), Ordering::Relaxed);
+        let weight = Weight { items: chunk.len, bytes: chunk.bytes };
+        self.put.put(chunk, weight);
+    }
+
+    pub(super) fn finish(self) {
+        self.fate.complete();
+    }
+
+    /// Fails as a whole.
+    fn fail(mut self, error: Error, edge: &Arc<dyn Edge>) {
+        self.put.put(edge.fail_chunk(error), Weight { items: 1, bytes: 0 });
+        self.finish();
+    }
+}
+
+enum Command {
+    Job(Job),
+    /// Nobody wants what was asked for so far.
+    Release,
+}
+
+/// The crews of a segment: those that wait for work. They end with the loader.
+pub(crate) struct Crews {
+    pub plan: Arc<Plan>,
+    idle: Mutex<Vec<Crew>>,
+}
+
+impl Crews {
+    pub(crate) fn new(plan: Plan) -> Arc<Self> {
+        Arc::new(Crews { plan: Arc::new(plan), idle: Mutex::default() })
+    }
+
+    /// A crew for one segment of one epoch; it starts with the first job.
+    pub(crate) fn lend(self: &Arc<Self>) -> Arc<Lease> {
+        Arc::new(Lease { crews: self.clone(), crew: Mutex::new(None) })
+    }
+}
+
+/// A crew that works for one segment. Dropped, it gives the crew back, without what was asked for.
+pub(crate) struct Lease {
+    crews: Arc<Crews>,
+    crew: Mutex<Option<Crew>>,
+}
+
+impl Lease {
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.crews.plan
+    }
+
+    pub(crate) fn send(&self, job: Job) {
+        let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
+        if crew.is_none() {
+            let idle = self.crews.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            *crew = match idle.map_or_else(|| Crew::start(self.crews.plan.clone()), Ok) {
+                Ok(crew) => Some(crew),
+                Err(error) => {
+                    let message = format!("{}: cannot start the thread that looks after its processes", self.plan().node);
+                    let error = Error::new(ErrorKind::Worker, message).with_source(error);
+                    return job.fail(error.at(&self.plan().node), &self.plan().edge);
+                }
+            };
+        }
+        let crew = crew.as_ref().expect("started above");
+        // A crew that is gone drops the job, which the segment sees.
+        let _ = crew.commands.send(Command::Job(job));
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let crew = self.crew.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(crew) = crew.filter(|crew| crew.commands.send(Command::Release).is_ok()) else { return };
+        let mut idle = self.crews.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // One is kept; a second is there where two epochs ran at once.
+        let surplus = if idle.is_empty() {
+            idle.push(crew);
+            None
+        } else {
+            Some(crew)
+        };
+        drop(idle);
+        drop(surplus);
+    }
+}
+
+/// The thread that looks after some children. Dropped, it ends them and waits for that.
+struct Crew {
+    commands: mpsc::UnboundedSender<Command>,
+    ended: Option<std_mpsc::Receiver<()>>,
+}
+
+impl Crew {
+    fn start(plan: Arc<Plan>) -> std::io::Result<Crew> {
+        let (commands, receive) = mpsc::unbounded_channel();
+        let (send_ended, ended) = std_mpsc::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        crate::run::spawn_thread(format!("datapipes-{}", plan.node), move || {
+            let _told_at_the_end = send_ended;
+            runtime.block_on(look_after(plan, receive));
+        })?;
+        Ok(Crew { commands, ended: Some(ended) })
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        // Closing the channel ends the thread.
+        drop(std::mem::replace(&mut self.commands, mpsc::unbounded_channel().0));
+        if let Some(ended) = self.ended.take()
+            && ended.recv_timeout(PATIENCE) == Err(std_mpsc::RecvTimeoutError::Timeout)
+        {
+            crate::error::quietly(|| tracing::warn!("a process does not end; left behind"));
+        }
+    }
+}
+
+/// Runs the stations until nobody can ask for anything any more.
+async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let shared = Rc::new(Shared::new(plan));
+    let mut stations: FuturesUnordered<_> =
+        (0..shared.plan.processes.count).map(|place| station(shared.clone(), place)).collect();
+    let mut work = pin!(poll_fn(|cx| {
+        loop {
+            // Stations never end; they are polled when something happens to one of them.
+            let _ = stations.poll_next_unpin(cx);
+            match commands.poll_recv(cx) {
+                Poll::Ready(Some(Command::Job(job))) => shared.add(job),
+                Poll::Ready(Some(Command::Release)) => shared.release(),
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }));
+    work.as_mut().await;
+}
+
+/// What the stations of a crew share, all on one thread.
+pub(super) struct Shared {
+    pub plan: Arc<Plan>,
+    /// Jobs that no child has, by their numbers.
+    pending: RefCell<BTreeMap<u64, Job>>,
+    next: Cell<u64>,
+    /// Nobody wants jobs below this number.
+    released: Cell<u64>,
+    /// Children that ended one after the other, without an item getting through.
+    deaths: Cell<usize>,
+    /// Why there is no going on, until the next epoch.
+    broken: RefCell<Option<(ErrorKind, String)>>,
+    wakers: RefCell<Vec<Option<Waker>>>,
+}
+
+impl Shared {
+    fn new(plan: Arc<Plan>) -> Self {
+        let wakers = RefCell::new(vec![None; plan.processes.count]);
+        Shared {
+            plan,
+            pending: RefCell::default(),
+            next: Cell::new(0),
+            released: Cell::new(0),
+            deaths: Cell::new(0),
+            broken: RefCell::default(),
+            wakers,
+        }
+    }
+
+    fn add(&self, job: Job) {
+        if let Some(error) = self.why_broken() {
+            return job.fail(error, &self.plan.edge);
+        }
+        let number = self.next.replace(self.next.get() + 1);
+        self.pending.borrow_mut().insert(number, job);
+        self.wake();
+    }
+
+    fn release(&self) {
+        self.released.set(self.next.get());
+        self.pending.borrow_mut().clear();
+        self.deaths.set(0);
+        self.broken.replace(None);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let wakers: Vec<Waker> = self.wakers.borrow_mut().iter_mut().filter_map(Option::take).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes a station when there is work, or when what there was is not wanted any more.
+    pub(super) fn register(&self, place: usize, waker: &Waker) {
+        match &mut self.wakers.borrow_mut()[place] {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.borrow().is_empty()
+    }
+
+    /// The next job, if it is later than one that the child has: it works and answers in order, so an earlier one behind a later
+    /// one could wait for ever, for a consumer that waits for it.
+    pub(super) fn take(&self, behind: Option<u64>) -> Option<(u64, Job)> {
+        let mut pending = self.pending.borrow_mut();
+        let entry = pending.first_entry().filter(|first| behind.is_none_or(|behind| behind < *first.key()))?;
+        Some(entry.remove_entry())
+    }
+
+    /// Gives back a job that a child had not begun.
+    pub(super) fn give_back(&self, number: u64, job: Job) {
+        if self.is_wanted(number) {
+            self.pending.borrow_mut().insert(number, job);
+            self.wake();
+        }
+    }
+
+    pub(super) fn is_wanted(&self, number: u64) -> bool {
+        number >= self.released.get()
+    }
+
+    /// The number below which nothing is wanted.
+    pub(super) fn released(&self) -> u64 {
+        self.released.get()
+    }
+
+    /// An item got through.
+    pub(super) fn progress(&self) {
+        self.deaths.set(0);
+    }
+
+    /// A child ended. Says whether there is to be another.
+    pub(super) fn death(&self, place: usize, how: &str) -> bool {
+        let deaths = self.deaths.get() + 1;
+        self.deaths.set(deaths);
+        self.plan.figures.died.fetch_add(1, Ordering::Relaxed);
+        let Plan { node, processes, .. } = &*self.plan;
+        crate::error::quietly(|| tracing::warn!(node = &**node, child = place, "a process ended: {how}"));
+        if deaths <= processes.restarts {
+            return true;
+        }
+        let message = format!("{deaths} processes ended one after the other, and no item got through; the last {how}");
+        self.break_off(Error::new(ErrorKind::Worker, message).at(node));
+        false
+    }
+
+    /// There is no going on: all that is asked for fails.
+    pub(super) fn break_off(&self, error: Error) {
+        let (kind, said) = (error.kind(), error.cause());
+        let said = said.strip_prefix(&format!("{kind}: ")).map(str::to_owned).unwrap_or(said);
+        self.broken.replace(Some((kind, said)));
+        let pending = std::mem::take(&mut *self.pending.borrow_mut());
+        for job in pending.into_values() {
+            self.fail(job);
+        }
+        self.wake();
+    }
+
+    /// Fails a job for the reason for which there is no going on.
+    pub(super) fn fail(&self, job: Job) {
+        if let Some(error) = self.why_broken() {
+            job.fail(error, &self.plan.edge);
+        }
+    }
+
+    fn why_broken(&self) -> Option<Error> {
+        let broken = self.broken.borrow();
+        let (kind, said) = broken.as_ref()?;
+        Some(Error::new(*kind, said).at(&self.plan.node))
+    }
+}

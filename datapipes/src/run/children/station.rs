@@ -1,0 +1,527 @@
+//! One place of a crew: a child in it, the next when that ends, and what the child has to do.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
+
+use super::child::Child;
+use super::crew::{Alive, Job, Plan, Shared};
+use super::log::tell;
+use super::protocol::{self, Done, JobFacts, Order, Report};
+use super::vitals::OomWatch;
+use crate::graph::AnyChunk;
+use crate::queue::{Put, Weight};
+use crate::wire::{Parcel, damaged};
+use crate::{Error, ErrorKind, Result, Work, Writer};
+
+/// Jobs that a child has at once: one that it works on, and the next.
+const AT_ONCE: usize = 2;
+/// How long a child may take to make its part of the graph.
+const START: Duration = Duration::from_secs(60);
+/// How long a child may go on with what nobody wants any more.
+const GRACE: Duration = Duration::from_secs(1);
+/// After so long without an answer the log says so, where there is no time limit.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How often the memory of a child is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Keeps one place of a crew busy, for ever.
+pub(super) async fn station(shared: Rc<Shared>, place: usize) {
+    let mut station = Station { shared, place, redo: VecDeque::new() };
+    loop {
+        poll_fn(|cx| {
+            station.shared.register(place, cx.waker());
+            let has_work = !station.redo.is_empty() || station.shared.has_pending();
+            if has_work { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        station.employ().await;
+    }
+}
+
+struct Station {
+    shared: Rc<Shared>,
+    place: usize,
+    /// What ended a child, to be tried once more in a fresh one, item by item. Before anything else.
+    redo: VecDeque<Task>,
+}
+
+/// A job at a station.
+struct Task {
+    number: u64,
+    job: Job,
+    /// Items and errors that were handed on.
+    delivered: usize,
+    /// Where it is done item by item: the place of the item that is in work.
+    alone: Option<usize>,
+    /// Of what comes out item by item: how many were seen, of which those below `delivered` are known.
+    seen: usize,
+}
+
+/// Why a child is there no more.
+enum End {
+    /// It ended by itself, or was killed by somebody.
+    Died,
+    /// It did not answer in time, and was killed.
+    Silent(Duration),
+    /// It sent what it cannot have meant, and was killed.
+    Garbage(Error),
+    /// It cannot do the work.
+    Refused(Error),
+    /// It was ended on purpose.
+    Dismissed,
+}
+
+impl Station {
+    fn plan(&self) -> &Plan {
+        &self.shared.plan
+    }
+
+    /// Starts a child, and works with it as long as there is one.
+    async fn employ(&mut self) {
+        let out_of_memory = OomWatch::now();
+        let child = match Child::start(self.plan(), self.place) {
+            Ok(child) => child,
+            Err(error) => {
+                let count = self.plan().processes.count;
+                let how = format!("could not be started ({} of {count}): {}", self.place + 1, error.cause());
+                if !self.shared.death(self.place, &how) {
+                    return self.give_up();
+                }
+                // What was in the way may go away: descriptors, processes.
+                return tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        self.plan().figures.started.fetch_add(1, Ordering::Relaxed);
+        let pid = child.id();
+        let mut shift = Shift {
+            station: self,
+            child,
+            ready: false,
+            tasks: VecDeque::new(),
+            held: None,
+            exited: false,
+            leaving: false,
+            heard: Instant::now(),
+            looked: Instant::now(),
+            cancelled: 0,
+            items: 0,
+            timer: Box::pin(tokio::time::sleep(START)),
+            warned: false,
+        };
+        shift.look();
+        let end = poll_fn(|cx| shift.poll(cx)).await;
+        let Shift { mut child, tasks, ready, .. } = shift;
+        self.plan().figures.gone(pid);
+        let how = match end {
+            End::Dismissed => {
+                tasks.into_iter().for_each(|task| self.shared.give_back(task.number, task.job));
+                return;
+            }
+            End::Refused(error) => {
+                self.redo.extend(tasks);
+                self.shared.break_off(error.at(&self.plan().node));
+                return self.give_up();
+            }
+            End::Died => child.obituary(&self.plan().node, self.place, out_of_memory.rose()),
+            End::Silent(limit) => {
+                child.obituary(&self.plan().node, self.place, false);
+                format!("gave no answer within {limit:?}")
+            }
+            End::Garbage(error) => {
+                child.obituary(&self.plan().node, self.place, false);
+                format!("sent what nobody can read ({})", error.cause())
+            }
+        };
+        drop(child);
+        let goes_on = self.shared.death(self.place, &how);
+        self.sort_out(tasks, ready, &how).await;
+        if !goes_on {
+            self.give_up();
+        }
+    }
+
+    /// Fails what is left here, since there is no going on.
+    fn give_up(&mut self) {
+        self.redo.drain(..).for_each(|task| self.shared.fail(task.job));
+    }
+
+    /// A child ended: what it was at is tried again item by item, and an item that was tried so already is given up.
+    async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, how: &str) {
+        let suspects = if begun { overlap(self.plan()).max(1) } else { 0 };
+        for (place, mut task) in tasks.into_iter().enumerate() {
+            if place >= suspects && task.alone.is_none() {
+                self.shared.give_back(task.number, task.job);
+                continue;
+            }
+            if !self.shared.is_wanted(task.number) {
+                continue;
+            }
+            match task.alone {
+                None => {
+                    // One by one; what was handed on already need not be made again, where it can be told what that was.
+                    let one_for_one = self.plan().one_for_one;
+                    let (from, seen) = if one_for_one { (task.delivered, task.delivered) } else { (0, 0) };
+                    (task.alone, task.seen) = (Some(from), seen);
+                }
+                // It did more the first time: this is not what ends children.
+                Some(_) if !begun || task.seen < task.delivered => {}
+                Some(item) => {
+                    let error = Error::new(ErrorKind::Crashed, format!("the process that worked on it {how}"));
+                    let error = match self.plan().input.origin(&*task.job.chunk.chunk, item) {
+                        Some(origin) => error.of(&origin),
+                        None => error,
+                    };
+                    self.plan().figures.crashed.fetch_add(1, Ordering::Relaxed);
+                    let chunk = self.plan().edge.fail_chunk(error.at(&self.plan().node));
+                    if poll_fn(|cx| poll_room(&mut task.job, cx)).await {
+                        task.job.hand_on(chunk);
+                    }
+                    task.delivered += 1;
+                    (task.alone, task.seen) = (Some(item + 1), task.delivered);
+                    self.shared.progress();
+                }
+            }
+            self.go_on(task);
+        }
+    }
+
+    /// Puts a task where it is done item by item, or finishes it.
+    fn go_on(&mut self, task: Task) {
+        if task.alone.is_some_and(|item| item >= task.job.chunk.len) {
+            task.job.finish();
+        } else {
+            // In order of their numbers, as they came.
+            self.redo.push_back(task);
+        }
+    }
+}
+
+/// Pieces of work that a child may have open at once, besides waiting ones: more than one where it waits for something.
+pub(super) fn overlap(plan: &Plan) -> usize {
+    plan.hello.overlap
+}
+
+/// Whether a job's output has room; `false` if nobody wants it any more.
+fn poll_room(job: &mut Job, cx: &mut Context<'_>) -> Poll<bool> {
+    let room = job.put.poll_ready(cx).map(|room| room.is_some());
+    if room.is_pending() {
+        job.ringer.ring();
+    }
+    room
+}
+
+/// The life of one child.
+struct Shift<'a> {
+    station: &'a mut Station,
+    child: Child,
+    /// It has made its part of the graph.
+    ready: bool,
+    /// What it has to do, in the order in which it does it.
+    tasks: VecDeque<Task>,
+    /// What came out of the first task, and waits for room.
+    held: Option<AnyChunk>,
+    exited: bool,
+    /// It gets nothing more to do, and is ended once it has nothing.
+    leaving: bool,
+    /// When it last gave an answer, or got something to do.
+    heard: Instant,
+    looked: Instant,
+    /// The number up to which it was told that nothing is wanted.
+    cancelled: u64,
+    items: u64,
+    timer: Pin<Box<Sleep>>,
+    warned: bool,
+}
+
+impl Shift<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let (node, place) = (self.station.plan().node.clone(), self.station.place);
+        self.station.shared.register(place, cx.waker());
+        self.child.poll_lines(cx, &node, place);
+        loop {
+            match self.poll_reports(cx) {
+                Ok(Poll::Pending) => {}
+                Ok(Poll::Ready(end)) => return Poll::Ready(end),
+                Err(error) => return self.garbage(error),
+            }
+            if !self.exited && self.child.poll_exit(cx).is_ready() {
+                // What it sent before is there, and is read.
+                self.exited = true;
+                continue;
+            }
+            if self.exited {
+                // What is held waits for room; the rest was read.
+                return if self.held.is_some() { Poll::Pending } else { Poll::Ready(End::Died) };
+            }
+            if self.leaving && self.tasks.is_empty() {
+                return Poll::Ready(End::Dismissed);
+            }
+            match self.give_work(cx) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                // It is gone, or cannot be reached: the next poll sees what became of it.
+                Err(error) => return self.garbage(error),
+            }
+            if let Some(end) = self.poll_timer(cx) {
+                return Poll::Ready(end);
+            }
+            return Poll::Pending;
+        }
+    }
+
+    fn garbage(&mut self, error: Error) -> Poll<End> {
+        self.child.kill();
+        Poll::Ready(End::Garbage(error))
+    }
+
+    /// Takes what the child says, as long as it can be handed on.
+    fn poll_reports(&mut self, cx: &mut Context<'_>) -> Result<Poll<End>> {
+        loop {
+            if let Some(chunk) = self.held.take() {
+                let task = self.tasks.front_mut().ok_or_else(|| damaged("an output of nothing"))?;
+                match poll_room(&mut task.job, cx) {
+                    Poll::Pending => {
+                        self.held = Some(chunk);
+                        // It is not its fault.
+                        self.heard = Instant::now();
+                        return Ok(Poll::Pending);
+                    }
+                    Poll::Ready(false) => {}
+                    Poll::Ready(true) => {
+                        task.delivered += chunk.len;
+                        self.items += chunk.len as u64;
+                        self.station.shared.progress();
+                        task.job.hand_on(chunk);
+                    }
+                }
+            }
+            match self.child.poll_report(cx) {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(None) => {
+                    if let Some(error) = self.child.reports.fault() {
+                        return Err(Error::new(error.kind(), error.cause()));
+                    }
+                    if self.exited {
+                        return Ok(Poll::Ready(End::Died));
+                    }
+                    // It has closed the queue, so it is about to end: or is made to.
+                    self.child.kill();
+                    return Ok(Poll::Pending);
+                }
+                Poll::Ready(Some(parcel)) => {
+                    self.heard = Instant::now();
+                    self.warned = false;
+                    if let Some(end) = self.report(&parcel)? {
+                        return Ok(Poll::Ready(end));
+                    }
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, parcel: &Parcel) -> Result<Option<End>> {
+        let mut from = parcel.reader();
+        match Report::read(&mut from)? {
+            Report::Ready if !self.ready => self.ready = true,
+            Report::Ready => return Err(damaged("ready twice")),
+            Report::Refused(error) => {
+                self.child.kill();
+                return Ok(Some(End::Refused(error)));
+            }
+            Report::Log(log) => tell(&self.station.plan().node, self.station.place, &log),
+            Report::Output(number) => {
+                let plan = self.station.plan();
+                let mut chunk = plan.edge.weigh(plan.output.decode(&mut from)?);
+                let task = self.tasks.front_mut().filter(|task| task.number == number);
+                let task = task.ok_or_else(|| damaged(format_args!("an output of job {number}, which it does not have")))?;
+                if task.alone.is_some() {
+                    let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
+                    task.seen += chunk.len;
+                    if known > 0 {
+                        chunk = plan.edge.behind(chunk, known);
+                    }
+                }
+                if chunk.len > 0 {
+                    self.held = Some(chunk);
+                }
+            }
+            Report::Done(done) => self.done(&done)?,
+        }
+        from.end()?;
+        Ok(None)
+    }
+
+    fn done(&mut self, done: &Done) -> Result<()> {
+        let task = self.tasks.pop_front().filter(|task| task.number == done.number);
+        let mut task = task.ok_or_else(|| damaged(format_args!("the end of job {}, which it does not have", done.number)))?;
+        self.station.shared.progress();
+        for (counters, counted) in task.job.counters.iter().zip(&done.counted) {
+            protocol::count(counters, counted);
+        }
+        task.job.fate.spend(done.spent);
+        task.job.gauge.busy_ns.fetch_add(done.spent, Ordering::Relaxed);
+        match &mut task.alone {
+            None => task.job.finish(),
+            Some(item) => {
+                *item += 1;
+                if *item >= task.job.chunk.len {
+                    task.job.finish();
+                } else {
+                    self.station.redo.push_front(task);
+                }
+            }
+        }
+        if self.looked.elapsed() > LOOK {
+            self.look();
+        }
+        Ok(())
+    }
+
+    /// Looks at the child's memory, and dismisses it before it has none left.
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        let Some(vitals) = self.child.vitals() else { return };
+        let alive = Alive { place: self.station.place, resident: vitals.resident, items: self.items };
+        let plan = self.station.plan();
+        plan.figures.set(self.child.id(), alive);
+        if plan.processes.memory.is_some_and(|memory| vitals.near(memory)) && !self.leaving {
+            plan.figures.replaced.fetch_add(1, Ordering::Relaxed);
+            self.leaving = true;
+        }
+    }
+
+    /// Gives the child work, as much as it may have at once. Says whether something was done.
+    fn give_work(&mut self, cx: &mut Context<'_>) -> Result<bool> {
+        if let Poll::Ready(Err(error)) = self.child.orders.poll_flush(cx) {
+            return self.unreachable(error);
+        }
+        let released = self.station.shared.released();
+        if self.cancelled < released {
+            self.cancelled = released;
+            self.station.redo.retain(|task| task.number >= released);
+            if self.tasks.front().is_some_and(|task| task.number < released) {
+                self.heard = Instant::now();
+                return self.send(cx, &Order::Cancel(released - 1), None);
+            }
+        }
+        let most = overlap(self.station.plan()).max(1) - 1 + AT_ONCE;
+        let alone = self.tasks.front().is_some_and(|task| task.alone.is_some());
+        if !self.ready || self.leaving || alone || self.tasks.len() >= most {
+            return Ok(false);
+        }
+        let task = match self.station.redo.front() {
+            Some(_) if !self.tasks.is_empty() => return Ok(false),
+            Some(_) => self.station.redo.pop_front(),
+            None => self.station.shared.take(self.tasks.back().map(|task| task.number)).map(|(number, job)| Task {
+                number,
+                job,
+                delivered: 0,
+                alone: None,
+                seen: 0,
+            }),
+        };
+        let Some(mut task) = task else { return Ok(false) };
+        // What nobody wants any more is not begun.
+        if let Poll::Ready(None) = task.job.put.poll_ready(&mut Context::from_waker(std::task::Waker::noop())) {
+            return Ok(true);
+        }
+        if self.tasks.is_empty() {
+            self.heard = Instant::now();
+        }
+        self.tasks.push_back(task);
+        let task = self.tasks.back().expect("put there just now");
+        let facts = JobFacts { number: task.number, run: task.job.run };
+        let places = task.alone.map_or(0..task.job.chunk.len, |item| item..item + 1);
+        self.send(cx, &Order::Job(facts), Some(places))
+    }
+
+    /// Sends an order, with these places of the chunk of the last task.
+    fn send(&mut self, cx: &mut Context<'_>, order: &Order, places: Option<std::ops::Range<usize>>) -> Result<bool> {
+        let mut writer = Writer::new();
+        order.write(&mut writer);
+        if let Some(places) = places {
+            let task = self.tasks.back().expect("the order is about it");
+            self.station.shared.plan.input.encode(&*task.job.chunk.chunk, places, &mut writer);
+        }
+        let sent = self.child.orders.send(writer, Weight { items: 1, bytes: 0 });
+        let flushed = sent.map(|()| self.child.orders.poll_flush(cx));
+        match flushed {
+            Ok(Poll::Ready(Err(error))) | Err(error) => self.unreachable(error),
+            Ok(_) => Ok(true),
+        }
+    }
+
+    /// The child cannot be told anything. If it has ended that is no fault of its own words.
+    fn unreachable(&mut self, error: Error) -> Result<bool> {
+        if error.kind() == ErrorKind::Limit {
+            // No memory to send it by: that is ours.
+            return Err(error);
+        }
+        self.child.kill();
+        Ok(false)
+    }
+
+    /// Ends a child that takes too long.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        loop {
+            let limit = self.limit();
+            let deadline = self.heard + limit.unwrap_or(SILENCE);
+            if self.timer.deadline() != deadline.into() {
+                self.timer.as_mut().reset(deadline.into());
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return None;
+            }
+            match limit {
+                Some(limit) => {
+                    self.child.kill();
+                    let unwanted = self.tasks.iter().all(|task| !self.station.shared.is_wanted(task.number));
+                    if self.ready && unwanted {
+                        self.tasks.clear();
+                        return Some(End::Dismissed);
+                    }
+                    return Some(End::Silent(limit));
+                }
+                None => {
+                    if !self.tasks.is_empty() && !std::mem::replace(&mut self.warned, true) {
+                        let (node, child) = (&*self.station.plan().node, self.station.place);
+                        let first = self.tasks.front().and_then(|task| {
+                            self.station.plan().input.origin(&*task.job.chunk.chunk, task.alone.unwrap_or(0))
+                        });
+                        let item = first.map(|origin| origin.to_string()).unwrap_or_default();
+                        crate::error::quietly(|| {
+                            tracing::warn!(node, child, item, "no answer for {SILENCE:?}, and no time limit");
+                        });
+                    }
+                    self.heard = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// How long the child may be silent now.
+    fn limit(&self) -> Option<Duration> {
+        if !self.ready {
+            return Some(START);
+        }
+        let front = self.tasks.front()?;
+        if !self.station.shared.is_wanted(front.number) {
+            return Some(GRACE);
+        }
+        self.station.plan().processes.time_limit
+    }
+}
+
+/// Whether a part waits for something, so that a child should begin several pieces of work at once.
+pub(crate) fn overlap_of(works: impl Iterator<Item = Work>) -> usize {
+    /// Pieces of work that wait at once in one child.
+    const WAITING: usize = 64;
+    if works.into_iter().any(|work| work == Work::Io) { WAITING } else { 1 }
+}

@@ -1,0 +1,92 @@
+//! A decoder that calls native code which crashes on one sample in a thousand, hangs on another, and leaks on a third. In processes
+//! of its own it costs the samples that it cannot decode, and nothing else: the epoch delivers all others, in order, and
+//! says which were bad, and why.
+//!
+//! `cargo run --release --no-default-features --example crashing_decoder [--n SAMPLES] [--processes N]`
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use datapipes::{BoxError, DataLoader, Graph, OnError, Processes, Result, Tensor};
+use support::args::Args;
+
+const USAGE: &str = "crashing_decoder [--n SAMPLES] [--processes N]";
+
+/// What the decoder does with a sample, by the sample's number.
+mod native {
+    /// Every thousandth sample, from this one on, makes it write where nothing is.
+    pub const CRASHES: u64 = 499;
+    /// Every thousandth makes it compute for ever.
+    pub const HANGS: u64 = 700;
+    /// Every thousandth makes it forget 64 MiB.
+    pub const LEAKS: u64 = 250;
+
+    /// As if it came from a C library.
+    pub fn decode(sample: u64, pixels: &mut [u8]) {
+        match sample % 1000 {
+            // SAFETY: none. That is what this example is about: the process ends here, by SIGSEGV.
+            CRASHES => unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) },
+            HANGS => loop {
+                std::hint::spin_loop();
+            },
+            LEAKS => drop(std::hint::black_box(vec![1u8; 64 << 20]).leak()),
+            _ => {}
+        }
+        for (place, pixel) in pixels.iter_mut().enumerate() {
+            *pixel = (sample as usize * 31 + place * 7) as u8;
+        }
+    }
+}
+
+/// 256x256 grey pixels.
+fn decode(sample: u64) -> Result<(u64, Tensor)> {
+    let mut pixels = vec![0; 256 * 256];
+    native::decode(sample, &mut pixels);
+    Ok((sample, Tensor::from_vec(pixels, [256, 256])?))
+}
+
+fn main() -> Result<(), BoxError> {
+    // If this process is a child, this is where it works, and ends.
+    datapipes::worker::init();
+
+    let args = Args::parse(&[], &["n", "processes"], USAGE);
+    let samples: u64 = args.get("n").unwrap_or(3000);
+    let processes = Processes::new(args.get("processes").unwrap_or(2))
+        // More than it should need; a child that has used nearly all of it is replaced between two samples.
+        .memory(160 << 20)
+        // No honest sample takes so long.
+        .time_limit(Duration::from_millis(500));
+
+    let graph = Graph::range(0..samples).in_processes(processes, |samples| samples.try_map(decode).named("decode"));
+    let policy = OnError::skip(samples);
+    let loader = DataLoader::builder(graph).on_error(policy.clone()).build()?;
+
+    let begun = Instant::now();
+    let mut delivered = Vec::new();
+    let mut longest = Duration::ZERO;
+    let mut last = Instant::now();
+    for sample in loader.epoch(0).blocking() {
+        let (number, pixels) = sample?;
+        assert_eq!(pixels.as_slice::<u8>()?[1], (number as usize * 31 + 7) as u8);
+        delivered.push(number);
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+    }
+    let took = begun.elapsed();
+
+    for bad in policy.skipped() {
+        println!("{}", bad.error);
+    }
+    let good = (0..samples).filter(|n| ![native::CRASHES, native::HANGS].contains(&(n % 1000)));
+    assert!(good.eq(delivered.iter().copied()), "all others, in order, once");
+    println!(
+        "\n{} of {samples} samples delivered, in order, in {:.2} s; {} given up; the longest wait was {:.0} ms",
+        delivered.len(),
+        took.as_secs_f64(),
+        policy.skipped().len(),
+        longest.as_secs_f64() * 1e3
+    );
+    println!("\n{}\n\n{}", loader.explain(), loader.stats().expect("an epoch ran"));
+    Ok(())
+}

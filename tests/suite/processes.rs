@@ -1,0 +1,16 @@
+//! Parts of graphs in processes of their own.
+
+use datapipes::{DataLoader, Graph};
+
+datapipes::before_main!();
+
+#[test]
+fn squares() {
+    let graph = Graph::range(0..1000).in_processes(2, |numbers| numbers.map(|n| n * n)).batch(10);
+    let loader = DataLoader::builder(graph).build().unwrap();
+    for epoch in 0..3 {
+        let batches = loader.epoch(epoch).blocking().collect::<Result<Vec<_>, _>>().unwrap();
+        assert_eq!(batches.concat(), (0..1000u64).map(|n| n * n).collect::<Vec<_>>());
+    }
+    println!("{}\n{}", loader.explain(), loader.stats().unwrap());
+}
