@@ -1,5 +1,7 @@
 //! Derive macros of the `datapipes` crate.
 
+mod wire;
+
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -81,6 +83,70 @@ use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Index, Path, Result, T
 pub fn collate(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand(input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Implements `Wire` for a struct or an enum, so that it can travel to another process: its fields, one behind the other.
+///
+/// Each field's type has to be `Wire`, or say what becomes of it. Generic types work, too: each type parameter has to be
+/// `Wire`. An enum is written as the number of its variant, and the fields of that.
+///
+/// ```
+/// use datapipes::{Graph, Tensor, Wire};
+///
+/// #[derive(Debug, PartialEq, Wire)]
+/// struct Example<L> {
+///     pixels: Tensor,
+///     label: L,
+///     #[wire(skip)]
+///     weight: Option<f32>, // `None` on the other side
+/// }
+///
+/// #[derive(Debug, PartialEq, Wire)]
+/// enum Label { Unknown, Class(u32), Words { words: Vec<String> } }
+///
+/// fn can_travel<T: Wire>(_: &Graph<T>) {}
+/// can_travel(&Graph::from_vec(Vec::<Example<Label>>::new()));
+/// ```
+///
+/// - `#[wire(skip)]`: the field is not written, and is its type's `Default` on the other side.
+/// - `#[wire(serde)]`: serde writes and reads the field, as in `datapipes::Serde`; needs the feature `serde`.
+///
+/// What cannot travel does not compile:
+///
+/// ```compile_fail,E0277
+/// #[derive(datapipes::Wire)]
+/// struct Sample { when: std::time::Instant }
+/// ```
+///
+/// ```compile_fail,E0277
+/// #[derive(datapipes::Wire)]
+/// struct Sample { #[wire(skip)] file: std::fs::File } // is not `Default`
+/// ```
+///
+/// ```compile_fail
+/// #[derive(datapipes::Wire)]
+/// union Number { float: f32, int: u32 }
+/// ```
+///
+/// ```compile_fail
+/// #[derive(datapipes::Wire)]
+/// struct Sample { #[wire(whole)] value: u32 }
+/// ```
+///
+/// ```compile_fail
+/// #[derive(datapipes::Wire)]
+/// struct Sample { #[wire(skip, serde)] value: u32 }
+/// ```
+///
+/// ```compile_fail
+/// #[derive(datapipes::Wire)]
+/// #[wire(skip)]
+/// struct Sample { value: u32 }
+/// ```
+#[proc_macro_derive(Wire, attributes(wire))]
+pub fn wire(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    wire::expand(input).unwrap_or_else(Error::into_compile_error).into()
 }
 
 fn expand(input: DeriveInput) -> Result<TokenStream> {

@@ -36,8 +36,9 @@
 //!   `datapipes-image`; `datapipes-burn` and `datapipes-candle` give batches to those frameworks.
 //!
 //! # Features
-//! - `derive`: `#[derive(Collate)]` for structs.
+//! - `derive`: `#[derive(Collate)]` for structs, `#[derive(Wire)]` for structs and enums.
 //! - `ndarray`: tensors as arrays of `ndarray`, and back ([`Tensor`]'s `view`, `view_mut`, `into_array`, `from_array`).
+//! - `serde`: [`Wire`] for what serde can write and read ([`Serde`](https://docs.rs/datapipes/latest/datapipes/struct.Serde.html)).
 //! - `testing`: the conformance kit for pipes, `datapipes::testing`.
 
 #![warn(missing_docs)]
@@ -75,6 +76,9 @@ pub use context::{Context, Rank, Uneven};
 /// Makes a batch type of a struct; see the trait [`Collate`].
 #[cfg(feature = "derive")]
 pub use datapipes_derive::Collate;
+/// Makes a struct or an enum one that can travel to other processes; see the trait [`Wire`].
+#[cfg(feature = "derive")]
+pub use datapipes_derive::Wire;
 pub use error::{BoxError, Error, ErrorKind, Ok, Result};
 pub use graph::{BuildError, Crossing, Graph};
 pub use index::{Indexed, Lookup, MapPipe};
@@ -87,6 +91,8 @@ pub use rng::Rng;
 pub use run::blocking;
 pub use settings::Order;
 pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
+#[cfg(feature = "serde")]
+pub use wire::Serde;
 pub use wire::{Reader, Wire, Writer};
 
 /// Makes an implementation of [`MapPipe`], [`Lookup`] or a store from `async fn`s.
@@ -96,4 +102,7 @@ pub use async_trait::async_trait;
 #[doc(hidden)]
 pub mod derived {
     pub use crate::collate::{field, named};
+    pub use crate::wire::no_variant;
+    #[cfg(feature = "serde")]
+    pub use crate::wire::{Serial, decode_serde, encode_serde};
 }

@@ -104,6 +104,9 @@ macro_rules! dtypes {
         }
 
         impl DType {
+            /// Every type, in order.
+            pub(crate) const ALL: &'static [DType] = &[$(DType::$variant),*];
+
             /// Bytes of one element.
             pub const fn size(self) -> usize {
                 match self { $(DType::$variant => size_of::<$type>(),)* }

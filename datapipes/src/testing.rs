@@ -21,8 +21,10 @@ use std::task::{self, Poll, Waker};
 use futures::Stream;
 
 use crate::items::{Chunks, Demand};
+use crate::wire::Parcel;
 use crate::{
-    Arity, Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Result, Tensor,
+    Arity, Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Reader, Result, Tensor,
+    Wire, Writer,
 };
 
 pub use crate::run::block_on;
@@ -432,4 +434,44 @@ pub fn pooled_batches(items: u64, size: usize) -> Graph<Tensor> {
     }
 
     Graph::range(0..items).pipe(Fill).batch(size).collate()
+}
+
+/// What a value is once it went to another process, or came from one: for tests of [`Wire`] of one's own. Checks that
+/// nothing is left over, and that it takes at least one byte.
+///
+/// # Errors
+/// Those of the value.
+///
+/// # Panics
+/// If the contract of [`Wire`] does not hold.
+pub fn sent<T: Wire>(value: &T) -> Result<T> {
+    let mut writer = Writer::new();
+    value.encode(&mut writer)?;
+    let parcel = Parcel::of(writer);
+    assert!(!parcel.head.is_empty(), "a value of {} that takes no bytes", std::any::type_name::<T>());
+    let mut reader = parcel.reader();
+    let value = T::decode(&mut reader)?;
+    if let Err(left) = reader.end() {
+        panic!("`decode` of {} reads less than `encode` wrote: {left}", std::any::type_name::<T>());
+    }
+    Ok(value)
+}
+
+/// How a value travels: its bytes, large slices last. For tests that damage them.
+///
+/// # Errors
+/// Those of the value.
+pub fn wire_bytes<T: Wire>(value: &T) -> Result<Vec<u8>> {
+    let mut writer = Writer::new();
+    value.encode(&mut writer)?;
+    let (head, payloads) = writer.into_parts();
+    Ok([&[&head[..]], &payloads[..]].concat().concat())
+}
+
+/// A value from any bytes; what follows it is left. Large slices are not found, since they do not lie among the others.
+///
+/// # Errors
+/// Those of the value.
+pub fn wire_from<T: Wire>(bytes: &[u8]) -> Result<T> {
+    T::decode(&mut Reader::new(bytes, &[]))
 }

@@ -12,6 +12,11 @@ use crate::{Chunk, Error, ErrorKind, Item, Origin, Result};
 
 /// Origins of origins of origins: no honest graph comes near.
 const DEEPEST: usize = 200;
+/// Nor has an honest error so many causes, of which the others are left out.
+const MOST_CAUSES: usize = 64;
+/// Items in one origin, each with what stands above it. Since siblings share that, few bytes could say more of them than
+/// anybody could ever look at.
+const HEAVIEST: usize = 1 << 24;
 
 /// How the items of an edge travel, for who does not know their type.
 pub(crate) trait ChunkWire: Send + Sync {
@@ -109,8 +114,8 @@ fn encode_each<'a, T: Wire>(chunk: &'a Chunk<T>, places: Range<usize>, to: &mut 
 }
 
 fn decode<T: Wire>(from: &mut Reader<'_>) -> Result<Chunk<T>> {
-    let values = from.number()?;
-    if values == u64::MAX {
+    if from.peek_number()? == u64::MAX {
+        from.number()?;
         let pieces = from.count()?;
         let mut all = Chunk::with_capacity(pieces);
         for _ in 0..pieces {
@@ -121,8 +126,7 @@ fn decode<T: Wire>(from: &mut Reader<'_>) -> Result<Chunk<T>> {
         }
         return Ok(all);
     }
-    let values = usize::try_from(values).ok().filter(|&values| values <= from.left());
-    let values = values.ok_or_else(|| damaged("more values than bytes"))?;
+    let values = from.many()?;
     let count = from.count()?;
     let mut errors = Vec::new();
     let mut last = 0;
@@ -209,38 +213,56 @@ pub(crate) struct OriginRef<'a> {
 
 #[derive(Default)]
 struct OriginReader {
-    parent: Option<Arc<Link>>,
+    /// That of the last child, and its weight.
+    parent: Option<(Arc<Link>, usize)>,
     depth: usize,
 }
 
 impl OriginReader {
     fn read(&mut self, from: &mut Reader<'_>) -> Result<Origin> {
+        self.read_weighed(from).map(|(origin, _)| origin)
+    }
+
+    /// With the number of items in it.
+    fn read_weighed(&mut self, from: &mut Reader<'_>) -> Result<(Origin, usize)> {
         if self.depth >= DEEPEST {
             return Err(damaged("an origin without end"));
         }
         self.depth += 1;
-        let link = match u8::decode(from)? {
-            ROOT => None,
-            SIBLING => Some(self.parent.clone().ok_or_else(|| damaged("a sibling of nobody"))?),
+        let (link, above) = match u8::decode(from)? {
+            ROOT => (None, 0),
+            SIBLING => {
+                let (link, weight) = self.parent.as_ref().ok_or_else(|| damaged("a sibling of nobody"))?;
+                (Some(link.clone()), *weight)
+            }
             CHILD => {
-                let link = Arc::new(Link::Child(self.read(from)?));
-                self.parent = Some(link.clone());
-                Some(link)
+                let (parent, weight) = self.read_weighed(from)?;
+                let link = Arc::new(Link::Child(parent));
+                self.parent = Some((link.clone(), weight));
+                (Some(link), weight)
             }
             JOINED => {
-                let parts = (0..from.count()?).map(|_| self.read(from)).collect::<Result<Box<_>>>()?;
-                Some(Arc::new(Link::Joined(parts)))
+                let (mut parts, mut sum) = (Vec::new(), 0);
+                for _ in 0..from.count()? {
+                    let (part, weight) = self.read_weighed(from)?;
+                    parts.push(part);
+                    sum += weight;
+                    if sum > HEAVIEST {
+                        return Err(damaged(format_args!("an origin of more than {HEAVIEST} items")));
+                    }
+                }
+                (Some(Arc::new(Link::Joined(parts.into()))), sum)
             }
             NAMED => {
                 let name = text(from)?;
-                let origin = self.read(from)?;
+                let (origin, weight) = self.read_weighed(from)?;
                 self.depth -= 1;
-                return Ok(origin.named(name));
+                return Ok((origin.named(name), weight));
             }
             other => return Err(damaged(format_args!("{other} is no kind of origin"))),
         };
         self.depth -= 1;
-        Ok(Origin::from_parts(link, from.number()?))
+        Ok((Origin::from_parts(link, from.number()?), above + 1))
     }
 }
 
@@ -275,6 +297,7 @@ fn encode_error(error: &Error, to: &mut Writer<'_>) {
     }
     put_text(error.message(), to);
     let causes = error.causes();
+    let causes = &causes[..causes.len().min(MOST_CAUSES)];
     to.number(causes.len() as u64);
     causes.iter().for_each(|cause| put_text(cause, to));
     to.number(error.pause().map_or(0, |pause| pause.as_micros() as u64 + 1));
@@ -288,7 +311,12 @@ fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
     let node: Option<Arc<str>> = bool::decode(from)?.then(|| text(from)).transpose()?.map(Into::into);
     let item = bool::decode(from)?.then(|| OriginReader::default().read(from)).transpose()?;
     let mut error = Error::new(kind, text(from)?);
-    let causes = (0..from.count()?).map(|_| text(from)).collect::<Result<Vec<_>>>()?;
+    let causes = from.count()?;
+    // They are dropped one within the other.
+    if causes > MOST_CAUSES {
+        return Err(damaged(format_args!("an error of {causes} causes")));
+    }
+    let causes = (0..causes).map(|_| text(from)).collect::<Result<Vec<_>>>()?;
     if let Some(cause) = causes
         .into_iter()
         .rev()

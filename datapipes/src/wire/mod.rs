@@ -1,15 +1,27 @@
 //! How values travel to another process: [`Wire`], and what is written to and read from.
 
 mod chunk;
+mod collections;
+mod plain;
+#[cfg(feature = "serde")]
+mod serde;
+mod tensor;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use bytes::Bytes;
 
 pub(crate) use self::chunk::{ChunkWire, OriginRef, WireOf};
+#[cfg(feature = "serde")]
+pub use self::serde::{Serde, Serial, decode as decode_serde, encode as encode_serde};
 use crate::{Error, ErrorKind, Result};
 
 /// Slices of so many bytes and more travel beside the rest: they are copied once, into shared memory, and are read there.
 pub(crate) const PAYLOAD: usize = 64 << 10;
+
+/// How many lists, maps and boxes may stand in each other. Each takes some of the stack, of who reads as of who writes.
+const DEEPEST: usize = 128;
 
 /// A value that can travel to another process of the same program, and back.
 ///
@@ -66,7 +78,7 @@ pub trait Wire: Sized + Send + 'static {
         values.iter().try_for_each(|value| value.encode(to))
     }
 
-    /// Reads so many. The caller has seen that there is a byte for each.
+    /// Reads so many; the caller has no more than a guess that they are there.
     #[doc(hidden)]
     fn decode_all(count: usize, from: &mut Reader<'_>) -> Result<Vec<Self>> {
         // A value in memory may be much larger than on the wire, so no more is reserved than the bytes could be.
@@ -84,6 +96,7 @@ pub trait Wire: Sized + Send + 'static {
 pub struct Writer<'a> {
     head: Vec<u8>,
     payloads: Vec<&'a [u8]>,
+    depth: usize,
 }
 
 impl<'a> Writer<'a> {
@@ -124,6 +137,18 @@ impl<'a> Writer<'a> {
         &mut self.head
     }
 
+    /// Writes what stands in a list, a map or a box.
+    pub(crate) fn inside<R>(&mut self, write: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        if self.depth == DEEPEST {
+            let message = format!("a value of more than {DEEPEST} lists and boxes in each other");
+            return Err(Error::new(ErrorKind::Limit, message));
+        }
+        self.depth += 1;
+        let written = write(self);
+        self.depth -= 1;
+        written
+    }
+
     /// How many bytes were written, large slices included.
     pub fn len(&self) -> usize {
         self.head.len() + self.payloads.iter().map(|payload| payload.len()).sum::<usize>()
@@ -156,11 +181,12 @@ impl<'a> Writer<'a> {
 pub struct Reader<'a> {
     head: &'a [u8],
     payloads: std::slice::Iter<'a, Bytes>,
+    depth: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(head: &'a [u8], payloads: &'a [Bytes]) -> Self {
-        Reader { head, payloads: payloads.iter() }
+        Reader { head, payloads: payloads.iter(), depth: 0 }
     }
 
     /// Bytes that are left, without large slices.
@@ -205,7 +231,7 @@ impl<'a> Reader<'a> {
 
     /// The next number, which stays.
     pub(crate) fn peek_number(&self) -> Result<u64> {
-        Reader { head: self.head, payloads: [].iter() }.number()
+        Reader::new(self.head, &[]).number()
     }
 
     /// The number of values that follow, each of at least one byte.
@@ -220,6 +246,49 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The number of values that follow, some of which may be in large slices: for [`Wire::decode_all`].
+    pub(crate) fn many(&mut self) -> Result<usize> {
+        let count = self.number()?;
+        let fits = |count: &usize| {
+            *count <= self.head.len()
+                || *count <= self.head.len() + self.payloads.clone().map(Bytes::len).sum::<usize>()
+        };
+        usize::try_from(count)
+            .ok()
+            .filter(fits)
+            .ok_or_else(|| damaged(format_args!("{count} values in {} bytes", self.head.len())))
+    }
+
+    /// Reads what stands in a list, a map or a box.
+    pub(crate) fn inside<R>(&mut self, read: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        if self.depth == DEEPEST {
+            return Err(damaged(format_args!("more than {DEEPEST} lists and boxes in each other")));
+        }
+        self.depth += 1;
+        let value = read(self);
+        self.depth -= 1;
+        value
+    }
+
+    /// A slice by [`Writer::payload`], for who copies it.
+    pub(crate) fn slice(&mut self) -> Result<&'a [u8]> {
+        let len = self.number()?;
+        if len < PAYLOAD as u64 {
+            return self.raw(len as usize);
+        }
+        self.large(len).map(|payload| &payload[..])
+    }
+
+    fn large(&mut self, len: u64) -> Result<&'a Bytes> {
+        match self.payloads.next() {
+            Some(payload) if payload.len() as u64 == len => Ok(payload),
+            Some(payload) => {
+                Err(damaged(format_args!("a slice of {} bytes instead of {len}", payload.len())))
+            }
+            None => Err(damaged(format_args!("a slice of {len} bytes is missing"))),
+        }
+    }
+
     /// A slice by [`Writer::payload`]. A large one lies in shared memory, from the start of a page, and is not copied; the memory is
     /// used again when the last clone of it is dropped.
     ///
@@ -230,13 +299,7 @@ impl<'a> Reader<'a> {
         if len < PAYLOAD as u64 {
             return Ok(Bytes::copy_from_slice(self.raw(len as usize)?));
         }
-        match self.payloads.next() {
-            Some(payload) if payload.len() as u64 == len => Ok(payload.clone()),
-            Some(payload) => {
-                Err(damaged(format_args!("a slice of {} bytes instead of {len}", payload.len())))
-            }
-            None => Err(damaged(format_args!("a slice of {len} bytes is missing"))),
-        }
+        self.large(len).cloned()
     }
 
     /// That nothing is left.
@@ -254,6 +317,12 @@ impl<'a> Reader<'a> {
 /// What came from another process is not what can have been written.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Protocol, format!("from another process: {what}"))
+}
+
+/// A number that is no variant's, for derived code.
+#[doc(hidden)]
+pub fn no_variant(name: &str, number: u64) -> Error {
+    damaged(format_args!("{name} has no variant {number}"))
 }
 
 /// A message as it came: not decoded yet.

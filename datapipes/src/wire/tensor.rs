@@ -1,0 +1,61 @@
+//! [`Wire`] for tensors, and for what is said of them.
+
+use half::{bf16, f16};
+
+use super::plain::copied;
+use super::{PAYLOAD, Reader, Wire, Writer, damaged};
+use crate::tensor::{checked_len, with_dtype};
+use crate::{DType, Element, Result, Tensor, TypedVec};
+
+impl Wire for DType {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        to.raw(&[*self as u8]);
+        Ok(())
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let number = u8::decode(from)?;
+        let dtype = DType::ALL.get(usize::from(number)).copied();
+        dtype.ok_or_else(|| damaged(format_args!("{number} is no dtype")))
+    }
+}
+
+/// Type, shape and bytes. One of 64 KiB or more shares the memory that it arrives in; a smaller one is copied into a vector.
+impl Wire for Tensor {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        to.raw(&[self.dtype() as u8]);
+        to.number(self.rank() as u64);
+        self.shape().iter().for_each(|&axis| to.number(axis as u64));
+        to.payload(self.as_bytes());
+        Ok(())
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let dtype = DType::decode(from)?;
+        let rank = from.count()?;
+        let shape = (0..rank).map(|_| usize::decode(from)).collect::<Result<Vec<_>>>()?;
+        let len = checked_len(&shape, dtype).map_err(damaged)? * dtype.size();
+        if len >= PAYLOAD {
+            return Tensor::from_bytes(from.payload()?, dtype, shape).map_err(damaged);
+        }
+        let bytes = from.slice()?;
+        if bytes.len() != len {
+            return Err(damaged(format_args!("{} bytes for shape {shape:?} of {dtype}", bytes.len())));
+        }
+        with_dtype!(dtype, T => Tensor::from_vec(copied::<T>(bytes)?, shape).map_err(damaged))
+    }
+}
+
+impl Wire for TypedVec {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        to.raw(&[self.dtype() as u8]);
+        to.payload(self.as_bytes());
+        Ok(())
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let dtype = DType::decode(from)?;
+        let bytes = from.slice()?;
+        if !bytes.len().is_multiple_of(dtype.size()) {
+            return Err(damaged(format_args!("{} bytes of {dtype}", bytes.len())));
+        }
+        Ok(with_dtype!(dtype, T => T::wrap(copied(bytes)?)))
+    }
+}
