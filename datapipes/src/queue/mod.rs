@@ -6,10 +6,14 @@
 
 #[cfg(test)]
 pub(crate) mod conformance;
+#[cfg(target_os = "linux")]
+mod process;
 mod thread;
 
 use std::task::{Context, Poll};
 
+#[cfg(target_os = "linux")]
+pub(crate) use process::{ProcessPut, ProcessTake, sockets};
 pub(crate) use thread::thread;
 
 /// How much a queue may hold. At least one message always fits, however large.
