@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
 use super::{Limits, Put, Take, Weight};
 
@@ -26,6 +27,9 @@ impl Wake for Count {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
+
+/// For a wake.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 const ONE: Weight = Weight { items: 1, bytes: 8 };
 const WIDE: Limits = Limits { items: 4, bytes: usize::MAX };
@@ -91,7 +95,14 @@ fn wakes_who_waits(make: &impl Fn(Limits) -> Ends) {
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
     let mut cx = Context::from_waker(&waker);
-    let woken = || count.0.swap(0, Ordering::SeqCst);
+    // A carrier may wake on another thread.
+    let woken = || {
+        let begun = Instant::now();
+        while count.0.load(Ordering::SeqCst) == 0 && begun.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+        count.0.swap(0, Ordering::SeqCst)
+    };
 
     let (mut put, mut take) = make(Limits { items: 1, bytes: usize::MAX });
     assert!(take.poll_take(&mut cx).is_pending());

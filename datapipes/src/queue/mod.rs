@@ -7,12 +7,14 @@
 #[cfg(test)]
 pub(crate) mod conformance;
 #[cfg(target_os = "linux")]
-pub(crate) mod process;
-pub(crate) mod thread;
+mod process;
+mod thread;
 
 use std::task::{Context, Poll};
 
-pub(crate) use thread::thread;
+#[cfg(target_os = "linux")]
+pub(crate) use process::{ProcessPut, ProcessTake, sockets};
+pub(crate) use thread::{ThreadPut, thread};
 
 /// How much a queue may hold. At least one message always fits, however large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,8 +15,7 @@ use super::log::tell_printed;
 use super::protocol::Order;
 use super::vitals::{LastLines, Vitals, words};
 use super::entry;
-use crate::queue::process::{ProcessPut, ProcessTake, sockets};
-use crate::queue::{Limits, Weight};
+use crate::queue::{Limits, ProcessPut, ProcessTake, Weight, sockets};
 use crate::wire::Parcel;
 use crate::{Error, Result, Wire, Writer};
 

@@ -1,0 +1,171 @@
+//! What the two ends say to each other.
+//!
+//! A message is any number of `Slots`, each with the descriptors of new shared memory; then any number of `Parts`, which
+//! say where large slices lie, then `Data`, with the rest of those, the weight, and the bytes. `Retire` takes
+//! a slot back. `End` is the last packet of a put end that is well. The other way there is only `Wake`.
+
+use crate::Result;
+use crate::queue::Weight;
+use crate::wire::{Reader, Writer, damaged};
+
+use super::memory::SLOTS;
+
+/// No packet is longer. Three of them fit into a socket's buffer as Linux makes it (208 KiB).
+pub(super) const LONGEST: usize = 64 << 10;
+/// A head of more bytes travels in a slot.
+pub(super) const INLINE: usize = 60 << 10;
+/// So many parts beside a head; those before are in packets of their own.
+pub(super) const PARTS_WITH_HEAD: usize = 200;
+pub(super) const PARTS_ALONE: usize = 4000;
+/// So many descriptors in a packet.
+pub(super) const FDS: usize = 32;
+/// So many payloads in a message.
+pub(super) const MOST_PARTS: usize = 1 << 16;
+
+/// A payload's place: the first `len` bytes of a slot. `ONCE` is the next of those that have no number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub slot: usize,
+    pub len: usize,
+}
+
+/// The number of a slot that is used once, and not given back.
+pub(super) const ONCE: usize = SLOTS;
+
+#[derive(Debug)]
+pub(super) enum Packet<'a> {
+    Hello,
+    /// Slots by number, and their sizes; a descriptor for each.
+    Slots(Vec<Part>),
+    Parts(Vec<Part>),
+    /// If it is `far`, the first of all parts is the head.
+    Data {
+        weight: Weight,
+        far: bool,
+        parts: Vec<Part>,
+        head: &'a [u8],
+    },
+    /// What came of a message is forgotten.
+    Abort,
+    Retire(usize),
+    Wake,
+    End,
+    /// The put end cannot go on.
+    Failed(&'a [u8]),
+}
+
+const HELLO: u8 = 0xd1;
+const NEW_SLOTS: u8 = 1;
+const PARTS: u8 = 2;
+const DATA: u8 = 3;
+const DATA_FAR: u8 = 4;
+const ABORT: u8 = 5;
+const RETIRE: u8 = 6;
+const WAKE: u8 = 7;
+const END: u8 = 8;
+const FAILED: u8 = 9;
+
+impl<'a> Packet<'a> {
+    pub(super) fn hello() -> [u8; 1] {
+        [HELLO]
+    }
+
+    pub(super) fn wake() -> [u8; 1] {
+        [WAKE]
+    }
+
+    pub(super) fn end() -> [u8; 1] {
+        [END]
+    }
+
+    pub(super) fn abort() -> [u8; 1] {
+        [ABORT]
+    }
+
+    pub(super) fn retire(slot: usize) -> Vec<u8> {
+        let mut to = begin(RETIRE);
+        to.number(slot as u64);
+        to.into_parts().0
+    }
+
+    pub(super) fn failed(why: &str) -> Vec<u8> {
+        let mut to = begin(FAILED);
+        to.raw(&why.as_bytes()[..why.len().min(INLINE)]);
+        to.into_parts().0
+    }
+
+    pub(super) fn slots(slots: &[Part]) -> Vec<u8> {
+        let mut to = begin(NEW_SLOTS);
+        write_parts(slots, &mut to);
+        to.into_parts().0
+    }
+
+    pub(super) fn parts(parts: &[Part]) -> Vec<u8> {
+        let mut to = begin(PARTS);
+        write_parts(parts, &mut to);
+        to.into_parts().0
+    }
+
+    /// What comes before the head.
+    pub(super) fn data(weight: Weight, far: bool, parts: &[Part]) -> Vec<u8> {
+        let mut to = begin(if far { DATA_FAR } else { DATA });
+        to.number(weight.items as u64);
+        to.number(weight.bytes as u64);
+        write_parts(parts, &mut to);
+        to.into_parts().0
+    }
+
+    pub(super) fn decode(packet: &'a [u8]) -> Result<Packet<'a>> {
+        let mut from = Reader::new(packet, &[]);
+        let read = match from.raw(1)?[0] {
+            HELLO => Packet::Hello,
+            NEW_SLOTS => Packet::Slots(read_parts(&mut from)?),
+            PARTS => Packet::Parts(read_parts(&mut from)?),
+            kind @ (DATA | DATA_FAR) => {
+                let weight = Weight { items: size(&mut from)?, bytes: size(&mut from)? };
+                let parts = read_parts(&mut from)?;
+                Packet::Data { weight, far: kind == DATA_FAR, parts, head: from.raw(from.left())? }
+            }
+            ABORT => Packet::Abort,
+            RETIRE => Packet::Retire(slot(&mut from)?),
+            WAKE => Packet::Wake,
+            END => Packet::End,
+            FAILED => Packet::Failed(from.raw(from.left())?),
+            other => return Err(damaged(format_args!("{other} is no kind of packet"))),
+        };
+        from.end()?;
+        Ok(read)
+    }
+}
+
+fn begin(kind: u8) -> Writer<'static> {
+    let mut to = Writer::new();
+    to.raw(&[kind]);
+    to
+}
+
+fn write_parts(parts: &[Part], to: &mut Writer<'_>) {
+    to.number(parts.len() as u64);
+    for part in parts {
+        to.number(part.slot as u64);
+        to.number(part.len as u64);
+    }
+}
+
+fn read_parts(from: &mut Reader<'_>) -> Result<Vec<Part>> {
+    let count = from.count()?;
+    (0..count).map(|_| Ok(Part { slot: slot(from)?, len: size(from)? })).collect()
+}
+
+fn slot(from: &mut Reader<'_>) -> Result<usize> {
+    let slot = size(from)?;
+    if slot > ONCE {
+        return Err(damaged(format_args!("slot {slot} of {SLOTS}")));
+    }
+    Ok(slot)
+}
+
+fn size(from: &mut Reader<'_>) -> Result<usize> {
+    let number = from.number()?;
+    usize::try_from(number).map_err(|_| damaged(format_args!("{number} is no size")))
+}

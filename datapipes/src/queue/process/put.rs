@@ -1,0 +1,315 @@
+//! The end that puts messages in.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::task::{Context, Poll, ready};
+
+use super::memory::{ControlPage, Counters};
+use super::packet::{FDS, INLINE, MOST_PARTS, ONCE, PARTS_ALONE, PARTS_WITH_HEAD, Packet, Part};
+use super::slots::Slots;
+use super::socket::{Received, Sent, Socket};
+use crate::queue::{Limits, Weight};
+use crate::wire::Writer;
+use crate::{Error, ErrorKind, Result};
+
+/// Packets read before others get their turn.
+const AT_ONCE: usize = 16;
+
+/// Puts messages into a queue to another process.
+///
+/// What the socket does not take yet waits here, and [`poll_ready`](ProcessPut::poll_ready) is pending until it is gone; so it
+/// is a message at most, and those that were put without asking.
+///
+/// Dropped, it tells the other end that this was all. It does not wait: what the socket does not take at that moment is
+/// lost, and the other end ends with a fault. [`poll_flush`](ProcessPut::poll_flush) comes before.
+#[derive(Debug)]
+pub(crate) struct ProcessPut {
+    socket: Socket,
+    control: Arc<ControlPage>,
+    limits: Limits,
+    put: Totals,
+    slots: Slots,
+    /// New slots that the other end was not told of, and their descriptors.
+    fresh: (Vec<Part>, Vec<OwnedFd>),
+    /// Packets that the socket did not take yet.
+    backlog: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    /// Nobody listens, or nothing more can be said.
+    gone: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub messages: u64,
+    pub items: u64,
+    pub bytes: u64,
+}
+
+impl Totals {
+    pub(super) fn add(&mut self, weight: Weight) {
+        self.messages = self.messages.saturating_add(1);
+        self.items = self.items.saturating_add(weight.items as u64);
+        self.bytes = self.bytes.saturating_add(weight.bytes as u64);
+    }
+
+    pub(super) fn read(from: &Counters) -> Totals {
+        let read = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        Totals { messages: read(&from.messages), items: read(&from.items), bytes: read(&from.bytes) }
+    }
+
+    pub(super) fn write(self, to: &Counters) {
+        to.messages.store(self.messages, Ordering::SeqCst);
+        to.items.store(self.items, Ordering::SeqCst);
+        to.bytes.store(self.bytes, Ordering::SeqCst);
+    }
+}
+
+impl ProcessPut {
+    /// The end of a socket by [`sockets`](super::sockets).
+    ///
+    /// # Errors
+    /// If it is none.
+    ///
+    /// # Panics
+    /// Outside of a runtime of tokio's.
+    pub(crate) fn new(socket: OwnedFd, limits: Limits) -> io::Result<ProcessPut> {
+        let control = super::greeted(&socket)?;
+        Ok(ProcessPut {
+            socket: Socket::new(socket)?,
+            control,
+            limits,
+            put: Totals::default(),
+            slots: Slots::default(),
+            fresh: Default::default(),
+            backlog: VecDeque::new(),
+            gone: false,
+        })
+    }
+
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// As [`Put::poll_ready`](crate::queue::Put::poll_ready).
+    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        self.hear();
+        if !self.gone && !self.backlog.is_empty() {
+            // What went wrong has closed the queue.
+            let _ = ready!(self.poll_flush(cx));
+        }
+        loop {
+            if self.gone {
+                return Poll::Ready(None);
+            }
+            match self.room() {
+                0 => (),
+                room => {
+                    self.control.put_waits.0.store(0, Ordering::SeqCst);
+                    return Poll::Ready(Some(room));
+                }
+            }
+            self.wait_for_half();
+            // Whoever takes from here on sees that this end waits; what was taken before is seen here.
+            if self.room() > 0 {
+                continue;
+            }
+            if ready!(self.socket.poll_readable(cx)).is_err() {
+                self.close();
+            } else if self.hear() == AT_ONCE {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Puts a message in. The large slices are copied into shared memory at once, and are not needed any more after that.
+    ///
+    /// If nobody listens, the message is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Limit`] if there is not so much shared memory, or no descriptor; then nothing was put, and the queue is as it was.
+    /// Any other error has closed the queue.
+    pub(crate) fn send(&mut self, writer: Writer<'_>, weight: Weight) -> Result<()> {
+        if self.gone {
+            return Ok(());
+        }
+        let (head, payloads) = writer.into_parts();
+        let far = head.len() > INLINE;
+        let mut parts = Vec::with_capacity(payloads.len() + usize::from(far));
+        let placed = self.place(far.then_some(&*head).into_iter().chain(payloads), &mut parts);
+        if let Err(error) = placed.and_then(|()| self.tell_of_slots()) {
+            for part in parts.iter().filter(|part| part.slot != ONCE) {
+                self.control.states[part.slot].store(0, Ordering::Release);
+            }
+            self.tell_of_slots()?;
+            self.push(&[&Packet::abort()], Vec::new())?;
+            return Err(error);
+        }
+
+        self.put.add(weight);
+        self.put.write(&self.control.put);
+        let mut parts = &*parts;
+        while parts.len() > PARTS_WITH_HEAD {
+            let (first, rest) = parts.split_at(parts.len().min(PARTS_ALONE));
+            self.push(&[&Packet::parts(first)], Vec::new())?;
+            parts = rest;
+        }
+        let near = if far { &[] } else { &*head };
+        self.push(&[&Packet::data(weight, far, parts), near], Vec::new())
+    }
+
+    /// Ready when the system has all packets.
+    ///
+    /// # Errors
+    /// If it does not take one; that has closed the queue.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            if self.flush()? {
+                return Poll::Ready(Ok(()));
+            }
+            if let Err(error) = ready!(self.socket.poll_writable(cx)) {
+                self.close();
+                return Poll::Ready(Err(error.into()));
+            }
+        }
+    }
+
+    /// Ends the stream with a fault, behind what was put.
+    pub(super) fn fail(&mut self, why: &Error) {
+        let _ = self.push(&[&Packet::failed(&why.to_string())], Vec::new());
+        if !self.backlog.is_empty() {
+            // It is the fault that counts, and the other end sees one in either case.
+            let _ = self.flush();
+        }
+        self.close();
+    }
+
+    fn place<'a>(&mut self, payloads: impl Iterator<Item = &'a [u8]>, parts: &mut Vec<Part>) -> Result<()> {
+        let mut retired = Vec::new();
+        for payload in payloads {
+            if parts.len() == MOST_PARTS {
+                let why = format!("more than {MOST_PARTS} slices of 64 KiB and more in a message");
+                return Err(Error::new(ErrorKind::Limit, why));
+            }
+            let placed = self.slots.place(payload, self.limits, &self.control.states, &mut retired);
+            for slot in retired.drain(..) {
+                self.push(&[&Packet::retire(slot)], Vec::new())?;
+            }
+            let placed = placed?;
+            parts.push(placed.part);
+            if let Some((slot, fd)) = placed.fresh {
+                self.fresh.0.push(slot);
+                self.fresh.1.push(fd);
+                if self.fresh.0.len() == FDS {
+                    self.tell_of_slots()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_of_slots(&mut self) -> Result<()> {
+        if self.fresh.0.is_empty() {
+            return Ok(());
+        }
+        let (slots, fds) = std::mem::take(&mut self.fresh);
+        self.push(&[&Packet::slots(&slots)], fds)
+    }
+
+    /// Sends a packet, behind those that wait.
+    fn push(&mut self, pieces: &[&[u8]], fds: Vec<OwnedFd>) -> Result<()> {
+        if self.gone {
+            return Ok(());
+        }
+        if self.backlog.is_empty() {
+            let mut slices = [IoSlice::new(&[]); 2];
+            slices.iter_mut().zip(pieces).for_each(|(slice, piece)| *slice = IoSlice::new(piece));
+            match self.socket.send(&slices[..pieces.len()], &fds) {
+                Ok(Sent::All) => return Ok(()),
+                Ok(Sent::Later) => (),
+                Ok(Sent::Gone) => {
+                    self.close();
+                    return Ok(());
+                }
+                Err(error) => return Err(self.broken(error)),
+            }
+        }
+        self.backlog.push_back((pieces.concat(), fds));
+        Ok(())
+    }
+
+    /// Whether nothing waits any more.
+    fn flush(&mut self) -> Result<bool> {
+        while let Some((packet, fds)) = self.backlog.front() {
+            match self.socket.send(&[IoSlice::new(packet)], fds) {
+                Ok(Sent::All) => drop(self.backlog.pop_front()),
+                Ok(Sent::Later) => return Ok(false),
+                Ok(Sent::Gone) => self.close(),
+                Err(error) => return Err(self.broken(error)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn broken(&mut self, error: io::Error) -> Error {
+        self.close();
+        Error::io(error).within("cannot send to another process")
+    }
+
+    fn close(&mut self) {
+        self.gone = true;
+        self.backlog.clear();
+        self.socket.shut();
+    }
+
+    /// Reads what the other end says: nothing but that it took something, which the counters say better. The number of
+    /// packets.
+    fn hear(&mut self) -> usize {
+        let mut heard = 0;
+        let mut fds = Vec::new();
+        while !self.gone && heard < AT_ONCE {
+            match self.socket.receive(&mut [0; 8], &mut fds) {
+                Ok(Received::Packet(_)) if fds.is_empty() => heard += 1,
+                Ok(Received::Later) => break,
+                Ok(Received::Packet(_) | Received::End) | Err(_) => self.close(),
+            }
+        }
+        heard
+    }
+
+    /// For how many items there is room; 0 if there is none.
+    fn room(&self) -> usize {
+        let taken = Totals::read(&self.control.taken);
+        // Another process may have written anything: nothing more than all can have been taken.
+        let held = |put: u64, taken: u64| usize::try_from(put.saturating_sub(taken)).unwrap_or(usize::MAX);
+        if held(self.put.messages, taken.messages) == 0 {
+            self.limits.items.max(1)
+        } else if held(self.put.bytes, taken.bytes) >= self.limits.bytes {
+            0
+        } else {
+            self.limits.items.saturating_sub(held(self.put.items, taken.items))
+        }
+    }
+
+    /// Asks for a packet once half of the queue is free.
+    fn wait_for_half(&self) {
+        let at = Totals {
+            messages: self.put.messages,
+            items: self.put.items.saturating_sub(self.limits.items as u64 / 2),
+            bytes: self.put.bytes.saturating_add(1).saturating_sub(self.limits.bytes as u64),
+        };
+        at.write(&self.control.wake_at);
+        self.control.put_waits.0.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl Drop for ProcessPut {
+    fn drop(&mut self) {
+        // If one of them fails there is nobody to tell here; the other end misses the last packet, and says so.
+        let _ = self.push(&[&Packet::end()], Vec::new());
+        let _ = self.flush();
+    }
+}

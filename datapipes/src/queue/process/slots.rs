@@ -1,0 +1,165 @@
+//! The put end's slots: which are free, and what is made new.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::memfd::{Memfd, class, no_memory};
+use super::memory::{Mapping, SLOTS};
+use super::packet::{ONCE, Part};
+use crate::Result;
+use crate::queue::Limits;
+
+/// A slot is used for what fills half of it or more.
+const WIDEST: usize = 2;
+
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    /// By number.
+    all: Vec<Option<Mapping>>,
+    /// Numbers without memory.
+    empty: Vec<usize>,
+    /// Those known to be free, by size. What was given back since is in `busy` still.
+    free: BTreeMap<usize, Vec<usize>>,
+    free_bytes: usize,
+    busy: Vec<usize>,
+}
+
+/// Where a payload was written.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub part: Part,
+    /// The slot's size and descriptor, if it is new to the other end.
+    pub fresh: Option<(Part, OwnedFd)>,
+}
+
+impl Slots {
+    /// Copies a payload into a slot. Slots that were given up for it are added to `retired`, and have to be told of before.
+    pub(super) fn place(
+        &mut self,
+        bytes: &[u8],
+        limits: Limits,
+        states: &[AtomicU32; SLOTS],
+        retired: &mut Vec<usize>,
+    ) -> Result<Placed> {
+        if let Some(slot) = self.fitting(bytes.len()).or_else(|| {
+            self.sweep(states);
+            self.fitting(bytes.len())
+        }) {
+            let mapping = self.all[slot].as_mut().expect("a free slot has memory");
+            mapping.write(bytes);
+            states[slot].store(1, Ordering::Relaxed);
+            self.busy.push(slot);
+            return Ok(Placed { part: Part { slot, len: bytes.len() }, fresh: None });
+        }
+        self.give_up(kept(limits), retired);
+
+        let memory = Memfd::new(class(bytes.len()))?;
+        let size = memory.len();
+        let mut mapping = Mapping::to_write(&memory).map_err(|error| no_memory(size, error))?;
+        mapping.write(bytes);
+        let slot = self.number(retired);
+        if slot != ONCE {
+            self.all[slot] = Some(mapping);
+            states[slot].store(1, Ordering::Relaxed);
+            self.busy.push(slot);
+        }
+        let fresh = Some((Part { slot, len: size }, memory.into_fd()));
+        Ok(Placed { part: Part { slot, len: bytes.len() }, fresh })
+    }
+
+    /// The smallest of the free slots that fit, no longer free.
+    fn fitting(&mut self, len: usize) -> Option<usize> {
+        let (&size, slots) = self.free.range_mut(len..=len.saturating_mul(WIDEST)).next()?;
+        // The last to become free is the warmest.
+        let slot = slots.pop();
+        if slots.is_empty() {
+            self.free.remove(&size);
+        }
+        self.free_bytes -= size;
+        slot
+    }
+
+    /// Sees which slots were given back.
+    fn sweep(&mut self, states: &[AtomicU32; SLOTS]) {
+        let Slots { all, free, free_bytes, busy, .. } = self;
+        busy.retain(|&slot| {
+            // Pairs with the store of who has read it: what is written from now on it cannot see.
+            let back = states[slot].load(Ordering::Acquire) == 0;
+            if back {
+                let size = all[slot].as_ref().expect("a slot in use has memory").len();
+                free.entry(size).or_default().push(slot);
+                *free_bytes += size;
+            }
+            !back
+        });
+    }
+
+    /// Gives memory of free slots back to the system until no more than `keep` bytes are free, the largest first.
+    fn give_up(&mut self, keep: usize, retired: &mut Vec<usize>) {
+        while self.free_bytes > keep && self.give_up_one(retired) {}
+    }
+
+    fn give_up_one(&mut self, retired: &mut Vec<usize>) -> bool {
+        let Some(mut largest) = self.free.last_entry() else { return false };
+        let size = *largest.key();
+        let slot = largest.get_mut().pop().expect("no size is without slots");
+        if largest.get().is_empty() {
+            largest.remove();
+        }
+        self.free_bytes -= size;
+        self.all[slot] = None;
+        self.empty.push(slot);
+        retired.push(slot);
+        true
+    }
+
+    /// A number for a new slot; `ONCE` if all are taken.
+    fn number(&mut self, retired: &mut Vec<usize>) -> usize {
+        if self.empty.is_empty() && self.all.len() == SLOTS {
+            self.give_up_one(retired);
+        }
+        match self.empty.pop() {
+            Some(slot) => slot,
+            None if self.all.len() < SLOTS => {
+                self.all.push(None);
+                self.all.len() - 1
+            }
+            None => ONCE,
+        }
+    }
+}
+
+/// So much free memory is kept for what comes.
+fn kept(limits: Limits) -> usize {
+    (2 * limits.bytes.min(128 << 20)).max(16 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn states() -> Box<[AtomicU32; SLOTS]> {
+        Box::new([const { AtomicU32::new(0) }; SLOTS])
+    }
+
+    #[test]
+    fn free_memory_beyond_the_bound_is_given_up_the_largest_first() {
+        let (mut slots, states, mut retired) = (Slots::default(), states(), Vec::new());
+        let limits = Limits { items: 4, bytes: 0 };
+        let mut place = |len: usize| {
+            let placed = slots.place(&vec![7; len], limits, &states, &mut retired).unwrap();
+            (placed.part.slot, std::mem::take(&mut retired))
+        };
+        assert_eq!(place(6 << 20), (0, vec![]));
+        assert_eq!(place(7 << 20), (1, vec![]));
+        assert_eq!(place(5 << 20), (2, vec![]));
+        states.iter().for_each(|state| state.store(0, Ordering::Release));
+        // 18 MiB are free: 2 too many. The number of what was given up is used again.
+        assert_eq!(place(100 << 10), (1, vec![1]));
+        // Of those that fit, the smallest.
+        assert_eq!(place(4 << 20), (2, vec![]));
+        assert_eq!(place(3 << 20), (0, vec![]));
+        assert_eq!(place(3 << 20), (3, vec![]));
+    }
+}

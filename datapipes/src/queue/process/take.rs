@@ -1,0 +1,309 @@
+//! The end that takes messages out.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+
+use super::memfd::Memfd;
+use super::memory::{ControlPage, Mapping, SLOTS};
+use super::packet::{FDS, LONGEST, MOST_PARTS, ONCE, Packet, Part};
+use super::put::Totals;
+use super::socket::{Received, Socket};
+use crate::queue::Weight;
+use crate::wire::{Parcel, damaged};
+use crate::{Error, ErrorKind, Result};
+
+/// Packets without a message among them that are read before others get their turn.
+const AT_ONCE: usize = 256;
+
+/// Takes messages out of a queue from another process.
+///
+/// The payloads of a message lie in memory that both processes share, and may be kept for as long as one likes, also after the
+/// queue is gone. They do not count as held.
+#[derive(Debug)]
+pub(crate) struct ProcessTake {
+    socket: Socket,
+    control: Arc<ControlPage>,
+    buffer: Box<[u8]>,
+    slots: Vec<Option<Arc<Slot>>>,
+    /// Memory that is used for one payload, in the order of those.
+    once: VecDeque<Once>,
+    /// What came so far of the next message.
+    parts: Vec<Bytes>,
+    taken: Totals,
+    /// There is no more; and why, if the other end did not say so.
+    end: Option<Option<Error>>,
+}
+
+/// A slot that the put end writes to when no payload is in it.
+#[derive(Debug)]
+struct Slot {
+    memory: Mapping,
+    control: Arc<ControlPage>,
+    number: usize,
+    /// Whether a payload is in it, as this process knows.
+    given_out: AtomicBool,
+}
+
+/// A payload in a slot, which is free when this is dropped.
+struct Payload {
+    slot: Arc<Slot>,
+    len: usize,
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        self.slot.memory.first(self.len)
+    }
+}
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        self.slot.given_out.store(false, Ordering::Release);
+        self.slot.control.states[self.slot.number].store(0, Ordering::Release);
+    }
+}
+
+/// Memory for one payload: mapped; or copied, when so much is mapped that the system allows no more.
+#[derive(Debug)]
+enum Once {
+    Mapped(Mapping),
+    Copied(Vec<u8>),
+}
+
+struct OncePayload {
+    memory: Mapping,
+    len: usize,
+}
+
+impl AsRef<[u8]> for OncePayload {
+    fn as_ref(&self) -> &[u8] {
+        self.memory.first(self.len)
+    }
+}
+
+impl ProcessTake {
+    /// The end of a socket by [`sockets`](super::sockets).
+    ///
+    /// # Errors
+    /// If it is none.
+    ///
+    /// # Panics
+    /// Outside of a runtime of tokio's.
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<ProcessTake> {
+        let control = super::greeted(&socket)?;
+        Ok(ProcessTake {
+            socket: Socket::new(socket)?,
+            control,
+            buffer: vec![0; LONGEST].into(),
+            slots: Vec::new(),
+            once: VecDeque::new(),
+            parts: Vec::new(),
+            taken: Totals::default(),
+            end: None,
+        })
+    }
+
+    /// The next message; `None` once the other end is gone, in whatever way, and all was taken. Of a message that did not arrive
+    /// as a whole nothing is given.
+    pub(crate) fn poll_parcel(&mut self, cx: &mut Context<'_>) -> Poll<Option<Parcel>> {
+        let mut fds = Vec::new();
+        for _ in 0..AT_ONCE {
+            if self.end.is_some() {
+                return Poll::Ready(None);
+            }
+            let step = match self.socket.receive(&mut self.buffer, &mut fds) {
+                Ok(Received::Packet(len)) => self.accept(len, std::mem::take(&mut fds)),
+                Ok(Received::Later) => {
+                    ready!(self.socket.poll_readable(cx)).map_err(Error::io).map(|()| None)
+                }
+                Ok(Received::End) if self.parts.is_empty() && self.once.is_empty() => {
+                    Err(damaged("it ended without a word"))
+                }
+                Ok(Received::End) => Err(damaged("it ended in the middle of a message")),
+                Err(error) => Err(error),
+            };
+            match step {
+                Ok(Some(parcel)) => return Poll::Ready(Some(parcel)),
+                Ok(None) => (),
+                Err(error) => self.ended(Some(error)),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// After the last message: why there are no more, if the other end did not end well. [`ErrorKind::Protocol`] if it sent what
+    /// cannot be, or ended without a word; [`ErrorKind::Limit`] if memory or descriptors were missing here.
+    pub(crate) fn fault(&self) -> Option<&Error> {
+        self.end.as_ref()?.as_ref()
+    }
+
+    /// What was put and not taken yet, as the other end says.
+    pub(crate) fn held(&self) -> Weight {
+        let put = Totals::read(&self.control.put);
+        let held = |put: u64, taken: u64| usize::try_from(put.saturating_sub(taken)).unwrap_or(usize::MAX);
+        Weight { items: held(put.items, self.taken.items), bytes: held(put.bytes, self.taken.bytes) }
+    }
+
+    /// Takes nothing more.
+    pub(super) fn ended(&mut self, fault: Option<Error>) {
+        self.end = Some(fault);
+        self.slots.clear();
+        self.once.clear();
+        self.parts.clear();
+        self.socket.shut();
+    }
+
+    /// Reads a packet; the message that it completes.
+    fn accept(&mut self, len: usize, fds: Vec<OwnedFd>) -> Result<Option<Parcel>> {
+        // The buffer is put aside, as what is read of it goes on borrowing it.
+        let buffer = std::mem::take(&mut self.buffer);
+        let parcel = Packet::decode(&buffer[..len]).and_then(|packet| self.accept_packet(packet, fds));
+        self.buffer = buffer;
+        parcel
+    }
+
+    fn accept_packet(&mut self, packet: Packet<'_>, fds: Vec<OwnedFd>) -> Result<Option<Parcel>> {
+        let wanted = if let Packet::Slots(slots) = &packet { slots.len() } else { 0 };
+        if fds.len() != wanted || wanted > FDS {
+            return Err(damaged(format_args!("{} descriptors instead of {wanted}", fds.len())));
+        }
+        match packet {
+            Packet::Slots(slots) => {
+                slots.into_iter().zip(fds).try_for_each(|(slot, fd)| self.add(slot, fd))?
+            }
+            Packet::Parts(parts) => self.collect(&parts)?,
+            Packet::Data { weight, far, parts, head } => {
+                self.collect(&parts)?;
+                let mut payloads = std::mem::take(&mut self.parts);
+                let head = match far {
+                    false => head.to_vec(),
+                    true if !head.is_empty() || payloads.is_empty() => {
+                        return Err(damaged("two heads, or none"));
+                    }
+                    true => payloads.remove(0).to_vec(),
+                };
+                if !self.once.is_empty() {
+                    return Err(damaged(format_args!("{} payloads of no message", self.once.len())));
+                }
+                self.count(weight);
+                return Ok(Some(Parcel { head, payloads }));
+            }
+            Packet::Abort => {
+                self.once.clear();
+                self.parts.clear();
+            }
+            Packet::Retire(number) => match self.slots.get_mut(number).and_then(Option::take) {
+                Some(slot) if !slot.given_out.load(Ordering::Acquire) => (),
+                _ => return Err(damaged(format_args!("slot {number} is not there, or in use"))),
+            },
+            Packet::End if self.parts.is_empty() && self.once.is_empty() => self.ended(None),
+            Packet::End => return Err(damaged("the end in the middle of a message")),
+            Packet::Failed(why) => return Err(damaged(String::from_utf8_lossy(why))),
+            Packet::Hello | Packet::Wake => return Err(damaged("a packet that makes no sense here")),
+        }
+        Ok(None)
+    }
+
+    /// Maps memory that is new.
+    fn add(&mut self, new: Part, fd: OwnedFd) -> Result<()> {
+        let (number, len) = (new.slot, new.len);
+        let memory = Memfd::received(fd, len as u64)?;
+        if number == ONCE {
+            if self.once.len() == MOST_PARTS {
+                return Err(damaged(format_args!("more than {MOST_PARTS} payloads in a message")));
+            }
+            let once = match Mapping::to_read(&memory) {
+                Ok(mapping) => Once::Mapped(mapping),
+                Err(_) => Once::Copied(copy(&memory)?),
+            };
+            self.once.push_back(once);
+            return Ok(());
+        }
+        debug_assert!(number < SLOTS, "checked when it was read");
+        if self.slots.len() <= number {
+            self.slots.resize(number + 1, None);
+        }
+        if self.slots[number].is_some() {
+            return Err(damaged(format_args!("slot {number} twice")));
+        }
+        let memory = Mapping::to_read(&memory).map_err(|error| {
+            Error::new(ErrorKind::Limit, format!("{len} bytes of shared memory cannot be mapped"))
+                .with_source(error)
+        })?;
+        let control = self.control.clone();
+        self.slots[number] =
+            Some(Arc::new(Slot { memory, control, number, given_out: AtomicBool::new(false) }));
+        Ok(())
+    }
+
+    /// Adds payloads to the next message.
+    fn collect(&mut self, parts: &[Part]) -> Result<()> {
+        for &Part { slot: number, len } in parts {
+            if self.parts.len() == MOST_PARTS + 1 {
+                return Err(damaged(format_args!("more than {MOST_PARTS} payloads in a message")));
+            }
+            let too_long = |most| damaged(format_args!("{len} bytes in a slot of {most}"));
+            let payload = if number == ONCE {
+                match self.once.pop_front() {
+                    None => return Err(damaged("a payload that did not come")),
+                    Some(Once::Mapped(memory)) if len <= memory.len() => {
+                        Bytes::from_owner(OncePayload { memory, len })
+                    }
+                    Some(Once::Copied(bytes)) if len <= bytes.len() => Bytes::from(bytes).slice(..len),
+                    Some(Once::Mapped(memory)) => return Err(too_long(memory.len())),
+                    Some(Once::Copied(bytes)) => return Err(too_long(bytes.len())),
+                }
+            } else {
+                let Some(Some(slot)) = self.slots.get(number) else {
+                    return Err(damaged(format_args!("slot {number} is not there")));
+                };
+                if len > slot.memory.len() {
+                    return Err(too_long(slot.memory.len()));
+                }
+                if slot.given_out.swap(true, Ordering::Acquire) {
+                    return Err(damaged(format_args!("slot {number} is in use")));
+                }
+                Bytes::from_owner(Payload { slot: slot.clone(), len })
+            };
+            self.parts.push(payload);
+        }
+        Ok(())
+    }
+
+    /// Says that a message was taken, and wakes the put end if that is what it waits for.
+    fn count(&mut self, weight: Weight) {
+        self.taken.add(weight);
+        self.taken.write(&self.control.taken);
+        let waits = &self.control.put_waits.0;
+        if waits.load(Ordering::SeqCst) != 1 {
+            return;
+        }
+        let (taken, at) = (self.taken, Totals::read(&self.control.wake_at));
+        let half = taken.items >= at.items && taken.bytes >= at.bytes;
+        if (half || taken.messages >= at.messages) && waits.swap(0, Ordering::SeqCst) == 1 {
+            // If it does not take the packet it has others to read, or is gone.
+            let _ = self.socket.send(&[IoSlice::new(&Packet::wake())], &[]);
+        }
+    }
+}
+
+/// The whole of it, in memory of this process's own.
+fn copy(memory: &Memfd) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; memory.len()];
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::retry_on_intr(|| rustix::io::pread(memory, &mut bytes[done..], done as u64)) {
+            Ok(0) => return Err(damaged("shared memory that became shorter")),
+            Ok(read) => done += read,
+            Err(errno) => return Err(io::Error::from(errno).into()),
+        }
+    }
+    Ok(bytes)
+}
