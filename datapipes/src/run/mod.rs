@@ -14,6 +14,8 @@ mod ahead;
 mod background;
 mod block_on;
 mod blocking;
+#[cfg(target_os = "linux")]
+mod children;
 mod driven;
 mod engine;
 mod morsel;

@@ -1,0 +1,3 @@
+//! Processes that work for this one.
+
+mod vitals;
