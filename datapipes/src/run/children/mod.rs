@@ -1,3 +1,4 @@
 //! Processes that work for this one.
 
+mod isolate;
 mod vitals;
