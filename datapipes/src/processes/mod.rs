@@ -1,0 +1,406 @@
+//! What the processes of a part of a graph are like: plain data.
+
+mod problems;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::escape;
+use crate::wire::damaged;
+use crate::{Reader, Result, Wire, Writer};
+
+/// How many processes a part of a graph gets, and what they may do; see [`Graph::in_processes`](crate::Graph::in_processes).
+///
+/// A number is enough where nothing else is to be said: `in_processes(2, …)`. What is said here holds for each process, and
+/// for what it starts. All of it but the number, [`time_limit`](Processes::time_limit), [`restarts`](Processes::restarts) and
+/// [`only_env`](Processes::only_env) needs Linux. What cannot be kept is an error of `build()`, or of the first epoch where only the process
+/// itself can find it; nothing that was asked for is left out in silence.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use datapipes::Processes;
+///
+/// let careful = Processes::new(2)
+///     .memory(2 << 30)                        // bytes, each
+///     .time_limit(Duration::from_secs(10))    // for a piece of work
+///     .nice(10);
+/// assert_eq!(careful.to_string(), "2 processes, 2 GiB each, 10 s a piece, nice 10");
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "give it to `in_processes`"]
+pub struct Processes {
+    pub(crate) count: usize,
+    pub(crate) memory: Option<u64>,
+    pub(crate) time_limit: Option<Duration>,
+    pub(crate) restarts: usize,
+    pub(crate) nice: Option<i32>,
+    /// Ascending, each once.
+    pub(crate) cpus: Option<Vec<usize>>,
+    /// The variables that a child keeps, where it does not keep all.
+    pub(crate) env: Option<Vec<String>>,
+    /// Below which paths a child may read, where it may not everywhere.
+    pub(crate) reads: Option<Vec<PathBuf>>,
+    /// Below which paths a child may write, and read.
+    pub(crate) writes: Option<Vec<PathBuf>>,
+    pub(crate) no_network: bool,
+}
+
+/// What [`Processes::restarts`] is where nothing was said.
+const RESTARTS: usize = 16;
+
+impl Processes {
+    /// So many processes.
+    pub fn new(count: usize) -> Self {
+        Processes {
+            count,
+            memory: None,
+            time_limit: None,
+            restarts: RESTARTS,
+            nice: None,
+            cpus: None,
+            env: None,
+            reads: None,
+            writes: None,
+            no_network: false,
+        }
+    }
+
+    /// Limits the private memory of each process, in bytes: at least 16 MiB.
+    ///
+    /// Two rules. An allocation that would pass the limit fails, which ends a Rust program by `SIGABRT` and costs the
+    /// process its piece of work, like any crash. And a process whose private memory passes 7/8 of the limit is replaced between two
+    /// pieces of work, which costs nothing but the start of another; so a slow leak is never seen.
+    ///
+    /// The first rule is `RLIMIT_DATA`. It counts what was reserved, not what was touched: the stacks of threads with their full
+    /// size, too. Memory that is shared with this process (the items) and mapped files do not count.
+    pub fn memory(self, bytes: u64) -> Self {
+        Processes { memory: Some(bytes), ..self }
+    }
+
+    /// How long a process may take for a piece of work. One that takes longer is killed, and counts as crashed.
+    ///
+    /// Without it, a process that hangs is waited for. The clock is the monotonic one and does not stop while the process is stopped.
+    pub fn time_limit(self, limit: Duration) -> Self {
+        Processes { time_limit: Some(limit), ..self }
+    }
+
+    /// How many times in a row processes may end without an item getting through, before the epoch ends with an error of the kind
+    /// [`Worker`](crate::ErrorKind::Worker); 16 where nothing is said.
+    pub fn restarts(self, in_a_row: usize) -> Self {
+        Processes { restarts: in_a_row, ..self }
+    }
+
+    /// The priority: from -20, the first to be served, to 19, the last. A lower one than this process has needs a privilege.
+    pub fn nice(self, nice: i32) -> Self {
+        Processes { nice: Some(nice), ..self }
+    }
+
+    /// The CPUs to run on, by the numbers that the system gives them.
+    pub fn cpus(self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        let mut cpus: Vec<usize> = cpus.into_iter().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        Processes { cpus: Some(cpus), ..self }
+    }
+
+    /// Keeps these variables of the environment, where they are set, and no others: no keys and tokens.
+    ///
+    /// `LD_LIBRARY_PATH` is always kept, since the process may not start without it, and a few of this library's own come in.
+    pub fn only_env<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
+        Processes { env: Some(names.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    /// Lets a process read files and list folders below these absolute paths, and, without
+    /// [`only_writes`](Processes::only_writes), write none. Feature `isolation`; Linux 5.13, by Landlock.
+    ///
+    /// It holds from before the first line of user code, cannot be taken back, and holds for threads and for what the process starts. With
+    /// it, a process
+    ///
+    /// - may still read what any program needs: its own executable, the libraries that are mapped at that time, `/lib*`, `/usr/lib*`,
+    ///   `/usr/local/lib*`, `/etc/ld.so.cache`, the time zone, what the system says of CPUs and memory, and of the process itself
+    ///   in `/proc/self`; and may use `/dev/null`, `/dev/zero`, `/dev/full`, `/dev/random` and `/dev/urandom`;
+    /// - may still use descriptors that it was given, and see names, sizes and dates of files, which Landlock does not hide;
+    /// - may not start programs, from nowhere;
+    /// - may not trace other processes; nor send signals to any that it did not start, or connect to their abstract Unix sockets, since Linux 6.12.
+    ///
+    /// Libraries that are loaded later from another place (CUDA's, say) need their folder in the list. Paths are resolved when a process
+    /// starts: what a symbolic link points to then is what may be read. Before Linux 6.2 files elsewhere can still be truncated, though not read.
+    pub fn only_reads<P: Into<PathBuf>>(self, paths: impl IntoIterator<Item = P>) -> Self {
+        Processes { reads: Some(paths.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    /// Lets a process write, create, remove and read files below these absolute paths, and, besides what
+    /// [`only_reads`](Processes::only_reads) says, do nothing elsewhere. Feature `isolation`; Linux.
+    pub fn only_writes<P: Into<PathBuf>>(self, paths: impl IntoIterator<Item = P>) -> Self {
+        Processes { writes: Some(paths.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    /// Lets a process have no sockets but Unix ones. Feature `isolation`; Linux on x86-64 and AArch64, by seccomp and Landlock.
+    ///
+    /// `socket` fails with `EACCES`, as if permission was denied. So do `io_uring_setup`, by which sockets can be had, too, and `pidfd_getfd`, by which those of
+    /// other processes can. Unix sockets in the file system are not the network: who listens there may be a way out, such as a
+    /// container engine's. On x86-64 a call of the 32-bit interface ends the process.
+    pub fn no_network(self) -> Self {
+        Processes { no_network: true, ..self }
+    }
+
+    /// Whether the paths are limited.
+    pub(crate) fn limits_paths(&self) -> bool {
+        self.reads.is_some() || self.writes.is_some()
+    }
+}
+
+impl From<usize> for Processes {
+    fn from(count: usize) -> Self {
+        Processes::new(count)
+    }
+}
+
+/// All that was said, on one line: `2 processes, 2 GiB each, nice 10, reads /data only, no network`.
+impl fmt::Display for Processes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count {
+            1 => f.write_str("1 process")?,
+            count => write!(f, "{count} processes")?,
+        }
+        if let Some(memory) = self.memory {
+            write!(f, ", {}", bytes(memory))?;
+            if self.count != 1 {
+                f.write_str(" each")?;
+            }
+        }
+        if let Some(limit) = self.time_limit {
+            match limit.as_micros() as f64 {
+                micros if micros >= 1e6 => write!(f, ", {} s a piece", micros / 1e6)?,
+                micros => write!(f, ", {} ms a piece", micros / 1e3)?,
+            }
+        }
+        if self.restarts != RESTARTS {
+            write!(f, ", {} restarts", self.restarts)?;
+        }
+        if let Some(nice) = self.nice {
+            write!(f, ", nice {nice}")?;
+        }
+        if let Some(cpus) = &self.cpus {
+            write!(f, ", CPUs {}", ranges(cpus))?;
+        }
+        if let Some(names) = &self.env {
+            let names: Vec<_> = names.iter().map(|name| escape(name)).collect();
+            match names.as_slice() {
+                [] => f.write_str(", no environment")?,
+                names => write!(f, ", environment {} only", names.join(" and "))?,
+            }
+        }
+        if let Some(paths) = &self.reads {
+            write!(f, ", reads {}", below(paths))?;
+        }
+        if let Some(paths) = &self.writes {
+            write!(f, ", writes {}", below(paths))?;
+        }
+        if self.no_network {
+            f.write_str(", no network")?;
+        }
+        Ok(())
+    }
+}
+
+/// `2 GiB`, `1.5 GiB`, `512 MiB`.
+fn bytes(bytes: u64) -> String {
+    let (unit, name) = if bytes >= 1 << 30 { (1u64 << 30, "GiB") } else { (1 << 20, "MiB") };
+    format!("{} {name}", (bytes as f64 / unit as f64 * 10.0).round() / 10.0)
+}
+
+/// Ascending numbers as `0-3,8`.
+fn ranges(numbers: &[usize]) -> String {
+    let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let runs = runs.map(|run| match run {
+        [one] => one.to_string(),
+        run => format!("{}-{}", run[0], run[run.len() - 1]),
+    });
+    runs.collect::<Vec<_>>().join(",")
+}
+
+fn below(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> =
+        paths.iter().map(|path| escape(&path.display().to_string()).into_owned()).collect();
+    match paths.as_slice() {
+        [] => "nothing".into(),
+        paths => format!("{} only", paths.join(" and ")),
+    }
+}
+
+/// A child gets what was said at its start.
+impl Wire for Processes {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.count.encode(to)?;
+        self.memory.encode(to)?;
+        match self.time_limit {
+            None => to.raw(&[0]),
+            Some(limit) => {
+                to.raw(&[1]);
+                to.number(limit.as_secs());
+                to.number(limit.subsec_nanos().into());
+            }
+        }
+        self.restarts.encode(to)?;
+        self.nice.encode(to)?;
+        self.cpus.encode(to)?;
+        self.env.encode(to)?;
+        encode_paths(self.reads.as_deref(), to)?;
+        encode_paths(self.writes.as_deref(), to)?;
+        self.no_network.encode(to)
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(Processes {
+            count: usize::decode(from)?,
+            memory: Option::decode(from)?,
+            time_limit: match bool::decode(from)? {
+                false => None,
+                true => {
+                    let (seconds, nanos) = (from.number()?, from.number()?);
+                    match u32::try_from(nanos) {
+                        Ok(nanos @ ..1_000_000_000) => Some(Duration::new(seconds, nanos)),
+                        _ => return Err(damaged(format_args!("{nanos} nanoseconds"))),
+                    }
+                }
+            },
+            restarts: usize::decode(from)?,
+            nice: Option::decode(from)?,
+            cpus: Option::decode(from)?,
+            env: Option::decode(from)?,
+            reads: decode_paths(from)?,
+            writes: decode_paths(from)?,
+            no_network: bool::decode(from)?,
+        })
+    }
+}
+
+/// Paths as the system has them, which need not be UTF-8.
+fn encode_paths<'a>(paths: Option<&'a [PathBuf]>, to: &mut Writer<'a>) -> Result<()> {
+    to.raw(&[u8::from(paths.is_some())]);
+    let Some(paths) = paths else { return Ok(()) };
+    to.number(paths.len() as u64);
+    paths.iter().for_each(|path| to.payload(path.as_os_str().as_encoded_bytes()));
+    Ok(())
+}
+
+fn decode_paths(from: &mut Reader<'_>) -> Result<Option<Vec<PathBuf>>> {
+    if !bool::decode(from)? {
+        return Ok(None);
+    }
+    let count = from.count()?;
+    let mut paths = Vec::new();
+    for _ in 0..count {
+        paths.push(path(&from.payload()?)?);
+    }
+    Ok(Some(paths))
+}
+
+#[cfg(unix)]
+fn path(bytes: &[u8]) -> Result<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    Ok(Path::new(std::ffi::OsStr::from_bytes(bytes)).to_path_buf())
+}
+
+#[cfg(not(unix))]
+fn path(bytes: &[u8]) -> Result<PathBuf> {
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("a path that is not UTF-8"))?;
+    Ok(Path::new(text).to_path_buf())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Parcel;
+
+    fn full() -> Processes {
+        Processes::new(2)
+            .memory(2 << 30)
+            .time_limit(Duration::from_millis(10_500))
+            .restarts(4)
+            .nice(-3)
+            .cpus([8, 1, 0, 2, 1])
+            .only_env(["PATH", "HOME"])
+            .only_reads(["/data", "/etc/models\n"])
+            .only_writes(["/scratch"])
+            .no_network()
+    }
+
+    #[test]
+    fn says_all_on_one_line() {
+        assert_eq!(Processes::new(1).memory(3 << 29).to_string(), "1 process, 1.5 GiB");
+        assert_eq!(
+            Processes::new(2)
+                .memory(2 << 30)
+                .time_limit(Duration::from_secs(10))
+                .nice(10)
+                .only_reads(["/data"])
+                .no_network()
+                .to_string(),
+            "2 processes, 2 GiB each, 10 s a piece, nice 10, reads /data only, no network"
+        );
+        assert_eq!(
+            full().to_string(),
+            "2 processes, 2 GiB each, 10.5 s a piece, 4 restarts, nice -3, CPUs 0-2,8, environment PATH and HOME only, \
+             reads /data and /etc/models\\n only, writes /scratch only, no network"
+        );
+        let nothing = Processes::from(3)
+            .memory(100 << 20)
+            .time_limit(Duration::from_micros(1500))
+            .only_env([""; 0])
+            .only_writes([""; 0]);
+        assert_eq!(
+            nothing.to_string(),
+            "3 processes, 100 MiB each, 1.5 ms a piece, no environment, writes nothing"
+        );
+    }
+
+    fn parcel(processes: &Processes) -> Parcel {
+        let mut writer = Writer::new();
+        processes.encode(&mut writer).unwrap();
+        Parcel::of(writer)
+    }
+
+    #[test]
+    fn travels_whole() {
+        for processes in [full(), Processes::new(7)] {
+            let parcel = parcel(&processes);
+            let mut reader = parcel.reader();
+            assert_eq!(Processes::decode(&mut reader).unwrap(), processes);
+            reader.end().unwrap();
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_that_is_no_text_travels_too() {
+        let processes = Processes::new(1).only_reads([path(b"/data/\xff").unwrap()]);
+        assert_eq!(Processes::decode(&mut parcel(&processes).reader()).unwrap(), processes);
+    }
+
+    #[test]
+    fn row_10_cut_or_damaged_settings_are_an_error_or_other_settings() {
+        let whole = parcel(&full()).head;
+        for len in 0..whole.len() {
+            assert!(Processes::decode(&mut Reader::new(&whole[..len], &[])).is_err(), "cut at {len}");
+        }
+        for place in 0..whole.len() {
+            for bit in 0..8 {
+                let mut bytes = whole.clone();
+                bytes[place] ^= 1 << bit;
+                let _ = Processes::decode(&mut Reader::new(&bytes, &[]));
+            }
+        }
+        // More nanoseconds than a second has.
+        let mut writer = Writer::new();
+        (1usize.encode(&mut writer)).unwrap();
+        writer.raw(&[0, 1, 0]);
+        writer.number(1_000_000_000);
+        let parcel = Parcel::of(writer);
+        let error = Processes::decode(&mut parcel.reader()).unwrap_err();
+        assert_eq!(error.message(), "from another process: 1000000000 nanoseconds");
+    }
+}
