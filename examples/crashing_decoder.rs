@@ -1,4 +1,4 @@
-//! A decoder that calls native code which crashes on one sample in a thousand, hangs on another, and leaks on a third. In processes
+//! A decoder that calls native code which crashes on one sample in a thousand, hangs on another, and leaks now and then. In processes
 //! of its own it costs the samples that it cannot decode, and nothing else: the epoch delivers all others, in order, and
 //! says which were bad, and why.
 //!
@@ -19,8 +19,8 @@ mod native {
     pub const CRASHES: u64 = 499;
     /// Every thousandth makes it compute for ever.
     pub const HANGS: u64 = 700;
-    /// Every thousandth makes it forget 64 MiB.
-    pub const LEAKS: u64 = 250;
+    /// Every hundredth makes it forget 8 MiB.
+    pub const LEAKS: u64 = 50;
 
     /// As if it came from a C library.
     pub fn decode(sample: u64, pixels: &mut [u8]) {
@@ -30,7 +30,7 @@ mod native {
             HANGS => loop {
                 std::hint::spin_loop();
             },
-            LEAKS => drop(std::hint::black_box(vec![1u8; 64 << 20]).leak()),
+            _ if sample % 100 == LEAKS => _ = std::hint::black_box(vec![1u8; 8 << 20]).leak(),
             _ => {}
         }
         for (place, pixel) in pixels.iter_mut().enumerate() {
@@ -54,11 +54,12 @@ fn main() -> Result<(), BoxError> {
     let samples: u64 = args.get("n").unwrap_or(3000);
     let processes = Processes::new(args.get("processes").unwrap_or(2))
         // More than it should need; a child that has used nearly all of it is replaced between two samples.
-        .memory(160 << 20)
+        .memory(96 << 20)
         // No honest sample takes so long.
         .time_limit(Duration::from_millis(500));
 
-    let graph = Graph::range(0..samples).in_processes(processes, |samples| samples.try_map(decode).named("decode"));
+    let graph =
+        Graph::range(0..samples).in_processes(processes, |samples| samples.try_map(decode).named("decode"));
     let policy = OnError::skip(samples);
     let loader = DataLoader::builder(graph).on_error(policy.clone()).build()?;
 

@@ -16,3 +16,6 @@ mod review;
 mod rows;
 mod samples;
 mod structure;
+
+// Parts of graphs run in children of this executable.
+datapipes::before_main!();

@@ -204,7 +204,8 @@ impl<T: Send + 'static> Graph<T> {
     }
 
     fn new(name: String, hints: Hints, inputs: Vec<Input>, op: Op, edge: Arc<dyn Edge>) -> Self {
-        let node = Node { kind: name, given_name: None, concurrency: None, part: None, hints, inputs, op, edge };
+        let node =
+            Node { kind: name, given_name: None, concurrency: None, part: None, hints, inputs, op, edge };
         Graph { node: Arc::new(node), port: 0, out: PhantomData }
     }
 

@@ -137,7 +137,11 @@ impl<T: Send + 'static> Graph<T> {
     }
 }
 
-fn build_part<T: Wire, U: Wire>(part: *const (), settings: &mut Reader<'_>, above: Option<Input>) -> Result<Made> {
+fn build_part<T: Wire, U: Wire>(
+    part: *const (),
+    settings: &mut Reader<'_>,
+    above: Option<Input>,
+) -> Result<Made> {
     <()>::decode(settings)?;
     // SAFETY: `in_processes` put it there together with this function, which has the types.
     let part = unsafe { std::mem::transmute::<*const (), fn(Graph<T>) -> Graph<U>>(part) };
@@ -237,7 +241,11 @@ impl<T: Wire> Graph<T> {
     /// unsafe impl Send for Handle {}
     /// Graph::range(0..3).in_processes(2, |g| g.map(|_| Handle(std::ptr::null_mut())));
     /// ```
-    pub fn in_processes<U: Wire>(self, processes: impl Into<Processes>, part: fn(Graph<T>) -> Graph<U>) -> Graph<U> {
+    pub fn in_processes<U: Wire>(
+        self,
+        processes: impl Into<Processes>,
+        part: fn(Graph<T>) -> Graph<U>,
+    ) -> Graph<U> {
         let recipe = Recipe::new(build_part::<T, U>, part as *const (), &());
         self.part(processes.into(), recipe, part)
     }
@@ -276,11 +284,13 @@ impl<T: Wire> Graph<T> {
     ) -> Graph<U> {
         let above = self.root();
         let made = part(self);
-        let marked = recipe.map_err(|error| format!("the settings of its part cannot travel: {error}")).and_then(|recipe| {
-            let (input, output) = (WireOf::<T>::new(), WireOf::<U>::new());
-            let part = Arc::new(Part { processes: Some(processes), recipe, input, output });
-            mark(&made.root(), &above, &part)
-        });
+        let marked = recipe
+            .map_err(|error| format!("the settings of its part cannot travel: {error}"))
+            .and_then(|recipe| {
+                let (input, output) = (WireOf::<T>::new(), WireOf::<U>::new());
+                let part = Arc::new(Part { processes: Some(processes), recipe, input, output });
+                mark(&made.root(), &above, &part)
+            });
         match marked {
             Ok(Input { node, .. }) if Arc::ptr_eq(&node, &above.node) => {
                 made.wrong("a part in processes without a step in it".to_owned())

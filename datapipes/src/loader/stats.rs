@@ -387,7 +387,10 @@ impl fmt::Display for Stats {
             )?;
             if let Some(p) = &s.processes {
                 let ProcessStats { started, died, replaced, crashed, children } = p;
-                write!(f, "  processes: {started} started, {died} died, {replaced} replaced; {crashed} items given up")?;
+                write!(
+                    f,
+                    "  processes: {started} started, {died} died, {replaced} replaced; {crashed} items given up"
+                )?;
                 for ChildStats { process, place, memory, items } in children {
                     write!(f, "; {place}: process {process}, {items} items, {} MiB", memory >> 20)?;
                 }

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
+#[cfg(target_os = "linux")]
+use crate::Arity;
 use crate::context::{Counters, Offload, RunInfo};
 use crate::graph::{AnyItems, Flow, Op};
 #[cfg(target_os = "linux")]
@@ -27,8 +29,6 @@ use crate::run::morsel::{Chain, Link, Spawner};
 use crate::run::pool::Pool;
 use crate::run::segment::{Learned, Segment, SegmentGauge, SegmentSettings};
 use crate::settings::Settings;
-#[cfg(target_os = "linux")]
-use crate::Arity;
 use crate::{Context, Error, ErrorKind, Items, Work};
 
 /// What a loader keeps from epoch to epoch.
@@ -266,7 +266,9 @@ impl EpochRun {
             processes: plan.processes.is_some(),
         };
         #[cfg(target_os = "linux")]
-        let crew = self.engine.crews[number].as_ref().map(|crews| Spawner::Crew(crews.lend(), self.run_facts(round)));
+        let crew = self.engine.crews[number]
+            .as_ref()
+            .map(|crews| Spawner::Crew(crews.lend(), self.run_facts(round)));
         #[cfg(not(target_os = "linux"))]
         let crew = None;
         let spawner = crew.unwrap_or_else(|| match plan.work {

@@ -73,7 +73,9 @@ pub(crate) enum Spawner {
 
 /// Cancels a morsel when dropped.
 enum Running {
-    Pool { _task: async_task::Task<()> },
+    Pool {
+        _task: async_task::Task<()>,
+    },
     Io(tokio::task::JoinHandle<()>),
     /// The crew sees that nobody takes what comes.
     #[cfg(target_os = "linux")]

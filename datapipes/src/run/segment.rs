@@ -472,9 +472,7 @@ impl Segment {
     }
 
     fn cheap(&self) -> bool {
-        self.may_be_inline()
-            && self.probes >= PROBES
-            && self.cost_ns < INLINE_NS as f64
+        self.may_be_inline() && self.probes >= PROBES && self.cost_ns < INLINE_NS as f64
     }
 
     /// One poll of the inline chain, timed without what is above the tap.

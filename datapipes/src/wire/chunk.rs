@@ -55,7 +55,8 @@ impl<T: Wire> ChunkWire for WireOf<T> {
     fn origin(&self, chunk: &(dyn Any + Send), place: usize) -> Option<Origin> {
         let chunk = chunk.downcast_ref::<Chunk<T>>().expect("edges are wired by type");
         let (values, errors) = chunk.columns(place..place + 1);
-        let origin = chunk.origins(values).next().map(|origin| Origin::from_parts(origin.link.cloned(), origin.index));
+        let origin =
+            chunk.origins(values).next().map(|origin| Origin::from_parts(origin.link.cloned(), origin.index));
         origin.or_else(|| errors.first().and_then(|(_, error)| error.item().cloned()))
     }
 

@@ -123,9 +123,12 @@ impl ProcessTake {
                     ready!(self.socket.poll_readable(cx)).map_err(Error::io).map(|()| None)
                 }
                 Ok(Received::End) if self.parts.is_empty() && self.once.is_empty() => {
-                    Err(damaged("it ended without a word"))
+                    Err(Error::new(ErrorKind::Truncated, "the other process ended without a word"))
                 }
-                Ok(Received::End) => Err(damaged("it ended in the middle of a message")),
+                Ok(Received::End) => Err(Error::new(
+                    ErrorKind::Truncated,
+                    "the other process ended in the middle of a message",
+                )),
                 Err(error) => Err(error),
             };
             match step {
@@ -139,7 +142,7 @@ impl ProcessTake {
     }
 
     /// After the last message: why there are no more, if the other end did not end well. [`ErrorKind::Protocol`] if it sent what
-    /// cannot be, or ended without a word; [`ErrorKind::Limit`] if memory or descriptors were missing here.
+    /// cannot be, [`ErrorKind::Truncated`] if it ended without a word; [`ErrorKind::Limit`] if memory or descriptors were missing here.
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.end.as_ref()?.as_ref()
     }

@@ -11,10 +11,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::crew::Plan;
+use super::entry;
 use super::log::tell_printed;
 use super::protocol::Order;
 use super::vitals::{LastLines, Vitals, words};
-use super::entry;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight, sockets};
 use crate::wire::Parcel;
 use crate::{Error, Result, Wire, Writer};

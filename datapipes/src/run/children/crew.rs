@@ -167,7 +167,10 @@ impl Lease {
             *crew = match idle.map_or_else(|| Crew::start(self.crews.plan.clone()), Ok) {
                 Ok(crew) => Some(crew),
                 Err(error) => {
-                    let message = format!("{}: cannot start the thread that looks after its processes", self.plan().node);
+                    let message = format!(
+                        "{}: cannot start the thread that looks after its processes",
+                        self.plan().node
+                    );
                     let error = Error::new(ErrorKind::Worker, message).with_source(error);
                     return job.fail(error.at(&self.plan().node), &self.plan().edge);
                 }
@@ -314,7 +317,8 @@ impl Shared {
     /// one could wait for ever, for a consumer that waits for it.
     pub(super) fn take(&self, behind: Option<u64>) -> Option<(u64, Job)> {
         let mut pending = self.pending.borrow_mut();
-        let entry = pending.first_entry().filter(|first| behind.is_none_or(|behind| behind < *first.key()))?;
+        let entry =
+            pending.first_entry().filter(|first| behind.is_none_or(|behind| behind < *first.key()))?;
         Some(entry.remove_entry())
     }
 
@@ -350,7 +354,8 @@ impl Shared {
         if deaths <= processes.restarts {
             return true;
         }
-        let message = format!("{deaths} processes ended one after the other, and no item got through; the last {how}");
+        let message =
+            format!("{deaths} processes ended one after the other, and no item got through; the last {how}");
         self.break_off(Error::new(ErrorKind::Worker, message).at(node));
         false
     }

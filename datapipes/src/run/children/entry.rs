@@ -56,7 +56,8 @@ pub(super) fn command(processes: &Processes) -> Option<Command> {
 }
 
 fn be_a_child(parent: &str) -> crate::Result<()> {
-    let wrong = || io::Error::other(format!("{VARIABLE} is set to `{parent}`, but no loader started this process"));
+    let wrong =
+        || io::Error::other(format!("{VARIABLE} is set to `{parent}`, but no loader started this process"));
     let parent = parent.parse().ok().and_then(Pid::from_raw).ok_or_else(wrong)?;
     isolate::die_with(parent)?;
     let (orders, reports) = take_queues()?;

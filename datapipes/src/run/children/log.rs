@@ -71,7 +71,8 @@ impl Subscriber for Forward {
         let mut line = Line(String::new());
         event.record(&mut line);
         let metadata = event.metadata();
-        let log = Log { level: number(*metadata.level()), target: metadata.target().to_owned(), text: line.0 };
+        let log =
+            Log { level: number(*metadata.level()), target: metadata.target().to_owned(), text: line.0 };
         let mut lines = self.lines.lock();
         if lines.0.len() < WAITING {
             lines.0.push_back(log);

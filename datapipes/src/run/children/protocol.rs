@@ -229,7 +229,13 @@ mod tests {
 
     #[test]
     fn orders_arrive() {
-        let run = RunFacts { seed: u64::MAX, epoch: 3, rank: Rank { index: 1, world: 4 }, uneven: Some(Uneven::Pad), round: 9 };
+        let run = RunFacts {
+            seed: u64::MAX,
+            epoch: 3,
+            rank: Rank { index: 1, world: 4 },
+            uneven: Some(Uneven::Pad),
+            round: 9,
+        };
         for order in [Order::Hello, Order::Cancel(1 << 40), Order::Job(JobFacts { number: 7, run })] {
             let mut writer = Writer::new();
             order.write(&mut writer);

@@ -74,11 +74,9 @@ struct Part {
 
 impl Part {
     fn make(hello: &Parcel, lifeline: OwnedFd) -> Result<Part> {
-        let hello = whole(hello, |from| {
-            match Order::read(from)? {
-                Order::Hello => Hello::decode(from),
-                other => Err(Error::new(ErrorKind::Protocol, format!("{other:?} before anything else"))),
-            }
+        let hello = whole(hello, |from| match Order::read(from)? {
+            Order::Hello => Hello::decode(from),
+            other => Err(Error::new(ErrorKind::Protocol, format!("{other:?} before anything else"))),
         })?;
         // In this order, and before anything of the user runs.
         isolate::apply(&hello.processes)?;
@@ -125,7 +123,9 @@ impl Part {
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..].iter().map(|_| Arc::default()).collect();
         let links = self.flow.nodes[1..].iter().zip(&counters).map(|(node, counters)| {
-            let Op::Pipe(pipe) = &node.node.op else { unreachable!("a part is made of pipes, as the parent checked") };
+            let Op::Pipe(pipe) = &node.node.op else {
+                unreachable!("a part is made of pipes, as the parent checked")
+            };
             let context =
                 Context::new(node.name.clone(), node.source, run.clone(), facts.run.round, counters.clone());
             Link { pipe: pipe.clone(), context, edge: node.node.edge.clone(), rows: None }
@@ -142,7 +142,17 @@ impl Part {
             // Guards catch what pipes do while they run; this is a pipe that panics when applied.
             Err(payload) => (None, Some(edge.fail_chunk(chain.name(Error::panic(payload))))),
         };
-        Job { number: facts.number, stream, ready, edge, counters, cancelled, begun: Instant::now(), busy: 0, each: 0 }
+        Job {
+            number: facts.number,
+            stream,
+            ready,
+            edge,
+            counters,
+            cancelled,
+            begun: Instant::now(),
+            busy: 0,
+            each: 0,
+        }
     }
 }
 

@@ -136,7 +136,7 @@ impl Station {
             }
             End::Garbage(error) => {
                 child.obituary(&self.plan().node, self.place, false);
-                format!("sent what nobody can read ({})", error.cause())
+                format!("sent what nobody can read: {}", error.cause())
             }
         };
         drop(child);
@@ -173,7 +173,8 @@ impl Station {
                 // It did more the first time: this is not what ends children.
                 Some(_) if !begun || task.seen < task.delivered => {}
                 Some(item) => {
-                    let error = Error::new(ErrorKind::Crashed, format!("the process that worked on it {how}"));
+                    let error =
+                        Error::new(ErrorKind::Crashed, format!("the process that worked on it {how}"));
                     let error = match self.plan().input.origin(&*task.job.chunk.chunk, item) {
                         Some(origin) => error.of(&origin),
                         None => error,
@@ -305,8 +306,10 @@ impl Shift<'_> {
             match self.child.poll_report(cx) {
                 Poll::Pending => return Ok(Poll::Pending),
                 Poll::Ready(None) => {
-                    if let Some(error) = self.child.reports.fault() {
-                        return Err(Error::new(error.kind(), error.cause()));
+                    let meant =
+                        |error: &&Error| matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Limit);
+                    if let Some(error) = self.child.reports.fault().filter(meant) {
+                        return Err(Error::new(error.kind(), error.message()));
                     }
                     if self.exited {
                         return Ok(Poll::Ready(End::Died));
@@ -340,7 +343,9 @@ impl Shift<'_> {
                 let plan = self.station.plan();
                 let mut chunk = plan.edge.weigh(plan.output.decode(&mut from)?);
                 let task = self.tasks.front_mut().filter(|task| task.number == number);
-                let task = task.ok_or_else(|| damaged(format_args!("an output of job {number}, which it does not have")))?;
+                let task = task.ok_or_else(|| {
+                    damaged(format_args!("an output of job {number}, which it does not have"))
+                })?;
                 if task.alone.is_some() {
                     let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
                     task.seen += chunk.len;
@@ -360,7 +365,8 @@ impl Shift<'_> {
 
     fn done(&mut self, done: &Done) -> Result<()> {
         let task = self.tasks.pop_front().filter(|task| task.number == done.number);
-        let mut task = task.ok_or_else(|| damaged(format_args!("the end of job {}, which it does not have", done.number)))?;
+        let mut task = task
+            .ok_or_else(|| damaged(format_args!("the end of job {}, which it does not have", done.number)))?;
         self.station.shared.progress();
         for (counters, counted) in task.job.counters.iter().zip(&done.counted) {
             protocol::count(counters, counted);
@@ -419,17 +425,16 @@ impl Shift<'_> {
         let task = match self.station.redo.front() {
             Some(_) if !self.tasks.is_empty() => return Ok(false),
             Some(_) => self.station.redo.pop_front(),
-            None => self.station.shared.take(self.tasks.back().map(|task| task.number)).map(|(number, job)| Task {
-                number,
-                job,
-                delivered: 0,
-                alone: None,
-                seen: 0,
-            }),
+            None => self
+                .station
+                .shared
+                .take(self.tasks.back().map(|task| task.number))
+                .map(|(number, job)| Task { number, job, delivered: 0, alone: None, seen: 0 }),
         };
         let Some(mut task) = task else { return Ok(false) };
         // What nobody wants any more is not begun.
-        if let Poll::Ready(None) = task.job.put.poll_ready(&mut Context::from_waker(std::task::Waker::noop())) {
+        if let Poll::Ready(None) = task.job.put.poll_ready(&mut Context::from_waker(std::task::Waker::noop()))
+        {
             return Ok(true);
         }
         if self.tasks.is_empty() {
@@ -443,7 +448,12 @@ impl Shift<'_> {
     }
 
     /// Sends an order, with these places of the chunk of the last task.
-    fn send(&mut self, cx: &mut Context<'_>, order: &Order, places: Option<std::ops::Range<usize>>) -> Result<bool> {
+    fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        order: &Order,
+        places: Option<std::ops::Range<usize>>,
+    ) -> Result<bool> {
         let mut writer = Writer::new();
         order.write(&mut writer);
         if let Some(places) = places {

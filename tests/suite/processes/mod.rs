@@ -2,8 +2,6 @@
 
 use datapipes::{DataLoader, Graph};
 
-datapipes::before_main!();
-
 #[test]
 fn squares() {
     let graph = Graph::range(0..1000).in_processes(2, |numbers| numbers.map(|n| n * n)).batch(10);
