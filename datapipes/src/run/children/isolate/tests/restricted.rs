@@ -97,6 +97,7 @@ fn reads(folder: &Path) {
     // What any program needs.
     assert_eq!(std::thread::available_parallelism().unwrap(), cores);
     assert!(fs::read_to_string("/proc/self/status").unwrap().contains("RssAnon"));
+    fs::File::open("/dev/urandom").unwrap();
     fs::write("/dev/null", "x").unwrap();
     let trace = std::backtrace::Backtrace::force_capture().to_string();
     assert!(trace.contains("isolate::tests"), "{trace}");
