@@ -1,9 +1,7 @@
 //! Limits and deaths of real processes: this test binary again, told by a variable what to try.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -12,6 +10,9 @@ use rustix::process::{getpriority_process, kill_process, kill_process_group, tes
 use rustix::thread::no_new_privs;
 
 use super::*;
+
+#[cfg(feature = "isolation")]
+mod restricted;
 
 /// What to try.
 const ROLE: &str = "DATAPIPES_TEST_CHILD";
@@ -62,10 +63,11 @@ fn child() {
         }
         "orphan" => die_with(Pid::INIT).unwrap(),
         "parent" => parent(),
+        "adopting" => adopting(),
         "worker" => worker(),
         "idle" => idle(),
         #[cfg(feature = "isolation")]
-        role => restricted(role),
+        role => restricted::restricted(role),
         #[cfg(not(feature = "isolation"))]
         role => panic!("{role}"),
     }
@@ -181,7 +183,9 @@ fn row_13_a_child_whose_parent_is_gone_ends_before_it_begins() {
 
 /// A parent, its child and its grandchild; how the child is when the parent is killed, by its arguments.
 struct Family {
-    parent: Child,
+    /// The parent, or who has started it and adopts what it leaves.
+    started: Child,
+    parent: Pid,
     worker: (Pid, OwnedFd),
     grandchild: (Pid, OwnedFd),
     /// Who holds the other end of the lifeline, too.
@@ -190,31 +194,31 @@ struct Family {
 
 impl Family {
     fn of(worker: &str) -> Option<Family> {
-        let mut parent = again("parent").env("WORKER", worker).stdout(Stdio::piped()).spawn().unwrap();
+        let role = if worker == "stopped, adopted" { "adopting" } else { "parent" };
+        let mut started = again(role).env("WORKER", worker).stdout(Stdio::piped()).spawn().unwrap();
         let mut pids = Vec::new();
-        for line in BufReader::new(parent.stdout.take().unwrap()).lines() {
+        for line in BufReader::new(started.stdout.take().unwrap()).lines() {
             let line = line.unwrap();
             if let Some((_, found)) = line.split_once("pids ") {
                 pids.extend(found.split(' ').map(|pid| Pid::from_raw(pid.parse().unwrap()).unwrap()));
                 break;
             }
         }
-        let &[worker, grandchild, ref holder @ ..] = pids.as_slice() else { panic!("{pids:?}") };
+        let &[parent, worker, grandchild, ref holder @ ..] = pids.as_slice() else { panic!("{pids:?}") };
         let watched = |pid: Pid| Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()?));
         let (Some(worker), Some(grandchild)) = (watched(worker), watched(grandchild)) else {
             println!("skipped: no descriptors of processes here");
-            let _ = (kill_process_group(worker, Signal::KILL), parent.kill(), parent.wait());
+            let _ = (kill_process_group(worker, Signal::KILL), started.kill(), started.wait());
             return None;
         };
-        Some(Family { parent, worker, grandchild, holder: holder.first().copied() })
+        Some(Family { started, parent, worker, grandchild, holder: holder.first().copied() })
     }
 
     /// Kills the parent; then the others are gone.
     fn dies_with_its_parent(mut self) {
         assert!(!ended(&self.worker.1, Duration::ZERO) && !ended(&self.grandchild.1, Duration::ZERO));
         let begun = Instant::now();
-        self.parent.kill().unwrap();
-        self.parent.wait().unwrap();
+        kill_process(self.parent, Signal::KILL).unwrap();
         let (worker, grandchild) = (ended(&self.worker.1, PATIENCE), ended(&self.grandchild.1, PATIENCE));
         println!("gone after {:?}", begun.elapsed());
         if let Some(holder) = self.holder {
@@ -222,8 +226,15 @@ impl Family {
             kill_process(holder, Signal::KILL).unwrap();
         }
         let _ = kill_process_group(self.worker.0, Signal::KILL);
+        let _ = (self.started.kill(), self.started.wait());
         assert!(worker, "the child lives on");
         assert!(grandchild, "the grandchild lives on");
+    }
+}
+
+fn dies_with_its_parent(worker: &str) {
+    if let Some(family) = Family::of(worker) {
+        family.dies_with_its_parent();
     }
 }
 
@@ -232,6 +243,15 @@ fn ended(pidfd: &OwnedFd, patience: Duration) -> bool {
     poll(&mut fds, Some(&patience.try_into().unwrap())).unwrap() == 1
 }
 
+/// Takes over the processes that its child leaves, as a service manager of the same session would.
+fn adopting() {
+    rustix::process::set_child_subreaper(Some(getpid())).unwrap();
+    let mut parent = again("parent").spawn().unwrap();
+    parent.wait().unwrap();
+    idle();
+}
+
+#[expect(clippy::zombie_processes, reason = "it is killed meanwhile")]
 fn parent() {
     let mut command = again("worker");
     command
@@ -254,7 +274,7 @@ fn parent() {
     }
     let mut lines = BufReader::new(worker.stdout.take().unwrap()).lines();
     let line = lines.find_map(|line| Some(line.unwrap().split_once("family ")?.1.to_owned())).unwrap();
-    if std::env::var("WORKER").unwrap() == "stopped" {
+    if std::env::var("WORKER").unwrap().starts_with("stopped") {
         let stat = format!("/proc/{}/stat", worker.id());
         let begun = Instant::now();
         while !fs::read_to_string(&stat).unwrap().contains(") T ") {
@@ -262,13 +282,14 @@ fn parent() {
             std::thread::yield_now();
         }
     }
-    println!("\npids {line}{holder}");
+    println!("\npids {} {line}{holder}", std::process::id());
     if std::env::var("WORKER").unwrap() == "let go" {
         drop(worker.stdin.take());
     }
     idle();
 }
 
+#[expect(clippy::zombie_processes, reason = "it is killed meanwhile")]
 fn worker() {
     let parent = std::env::var("PARENT").unwrap().parse().unwrap();
     die_with(Pid::from_raw(parent).unwrap()).unwrap();
@@ -282,7 +303,7 @@ fn worker() {
     let grandchild = again("idle").stdout(Stdio::null()).spawn().unwrap();
     println!("\nfamily {} {}", std::process::id(), grandchild.id());
     match mode.as_str() {
-        "stopped" => kill_process(getpid(), Signal::STOP).unwrap(),
+        "stopped" | "stopped, adopted" => kill_process(getpid(), Signal::STOP).unwrap(),
         _ => {
             // As native code that never returns.
             let begun = Instant::now();
@@ -294,238 +315,36 @@ fn worker() {
 
 #[test]
 fn row_13_a_child_that_computes_ends_with_its_parent_and_row_12_so_do_grandchildren() {
-    Family::of("computing").map(Family::dies_with_its_parent);
+    dies_with_its_parent("computing");
 }
 
 #[test]
 fn row_13_a_child_that_is_stopped_ends_with_its_parent_and_so_do_grandchildren() {
-    Family::of("stopped").map(Family::dies_with_its_parent);
+    dies_with_its_parent("stopped");
+}
+
+/// The kernel wakes what is stopped in a group that has no parent left in its session; not so here.
+#[test]
+fn row_13_a_child_that_is_stopped_and_adopted_ends_with_its_parent() {
+    dies_with_its_parent("stopped, adopted");
 }
 
 #[test]
 fn row_13_a_child_whose_lifeline_another_holds_ends_with_its_parent() {
-    Family::of("lifeline held").map(Family::dies_with_its_parent);
+    dies_with_its_parent("lifeline held");
 }
 
 #[cfg(feature = "isolation")]
 #[test]
 fn row_13_a_restricted_child_ends_with_its_parent() {
-    Family::of("restricted").map(Family::dies_with_its_parent);
+    dies_with_its_parent("restricted");
 }
 
 #[test]
 fn row_12_a_child_that_is_let_go_ends_with_its_grandchildren() {
     let Some(mut family) = Family::of("let go") else { return };
     let gone = ended(&family.worker.1, PATIENCE) && ended(&family.grandchild.1, PATIENCE);
-    family.parent.kill().unwrap();
-    family.parent.wait().unwrap();
+    family.started.kill().unwrap();
+    family.started.wait().unwrap();
     assert!(gone);
-}
-
-/// A folder with a file that may be read, one that may be written, and one for neither.
-#[cfg(feature = "isolation")]
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("datapipes-isolate-{name}-{}", std::process::id()));
-    for (below, text) in [("open", "yes"), ("closed", "no"), ("scratch", "old")] {
-        fs::create_dir_all(folder.join(below)).unwrap();
-        fs::write(folder.join(below).join("file"), text).unwrap();
-    }
-    folder
-}
-
-#[cfg(feature = "isolation")]
-fn without_landlock() -> bool {
-    let problems = Processes::new(1).only_reads(["/"]).problems();
-    if !problems.is_empty() {
-        println!("skipped: {problems:?}");
-    }
-    !problems.is_empty()
-}
-
-#[cfg(feature = "isolation")]
-fn restricted(role: &str) {
-    let folder = PathBuf::from(std::env::var_os("FOLDER").unwrap_or_default());
-    match role {
-        "reads" => reads(&folder),
-        "writes" => writes(&folder),
-        "missing" => {
-            let error = apply(&Processes::new(1).only_reads([folder.join("not there")])).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Worker);
-            assert!(error.message().contains("not there`: "), "{error}");
-        }
-        "network" => network(),
-        role => panic!("{role}"),
-    }
-}
-
-#[cfg(feature = "isolation")]
-fn denied<T: std::fmt::Debug>(result: io::Result<T>) {
-    assert_eq!(result.map_err(|error| error.kind()).unwrap_err(), io::ErrorKind::PermissionDenied);
-}
-
-#[cfg(feature = "isolation")]
-#[track_caller]
-fn in_folder(role: &str) {
-    if without_landlock() {
-        return;
-    }
-    let folder = folder(role);
-    let mut command = again(role);
-    command.env("FOLDER", &folder);
-    let (output, text) = output(command);
-    fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(output.status.code(), Some(GOOD), "{}: {text}", output.status);
-}
-
-#[cfg(feature = "isolation")]
-#[test]
-fn files_elsewhere_cannot_be_opened() {
-    in_folder("reads");
-}
-
-#[cfg(feature = "isolation")]
-fn reads(folder: &Path) {
-    let cores = std::thread::available_parallelism().unwrap();
-    // Neither a link nor a path with dots leads out.
-    std::os::unix::fs::symlink(folder.join("closed/file"), folder.join("open/link")).unwrap();
-    // A file that was open stays so.
-    let mut held = fs::File::open(folder.join("closed/file")).unwrap();
-    apply(&Processes::new(1).only_reads([folder.join("open"), folder.join("scratch/file")])).unwrap();
-
-    let inside = folder.to_owned();
-    let check = move || {
-        assert_eq!(fs::read_to_string(inside.join("open/file")).unwrap(), "yes");
-        assert_eq!(fs::read_to_string(inside.join("scratch/file")).unwrap(), "old");
-        assert_eq!(fs::read_dir(inside.join("open")).unwrap().count(), 2);
-        denied(fs::read(inside.join("closed/file")));
-        denied(fs::read(inside.join("open/../closed/file")));
-        denied(fs::read(inside.join("open/link")));
-        denied(fs::read_dir(inside.join("closed")));
-        denied(fs::read_dir("/"));
-        denied(fs::read("/etc/passwd"));
-        denied(fs::read(format!("/proc/{}/cmdline", getppid().unwrap().as_raw_nonzero())));
-        denied(fs::write(inside.join("open/file"), "changed"));
-        denied(fs::write(inside.join("open/new"), "new"));
-        denied(fs::remove_file(inside.join("open/file")));
-        denied(fs::OpenOptions::new().write(true).truncate(true).open(inside.join("closed/file")));
-    };
-    check();
-    std::thread::spawn(check).join().unwrap();
-
-    let mut text = String::new();
-    held.read_to_string(&mut text).unwrap();
-    assert_eq!(text, "no");
-    denied(Command::new("/bin/true").status());
-    denied(kill_process(getppid().unwrap(), Signal::CONT).map_err(io::Error::from));
-    // What any program needs.
-    assert_eq!(std::thread::available_parallelism().unwrap(), cores);
-    assert!(fs::read_to_string("/proc/self/status").unwrap().contains("RssAnon"));
-    fs::write("/dev/null", "x").unwrap();
-    let trace = std::backtrace::Backtrace::force_capture().to_string();
-    assert!(trace.contains("isolate::tests"), "{trace}");
-}
-
-#[cfg(feature = "isolation")]
-#[test]
-fn files_are_written_where_that_is_allowed() {
-    in_folder("writes");
-}
-
-#[cfg(feature = "isolation")]
-fn writes(folder: &Path) {
-    apply(&Processes::new(1).only_writes([folder.join("scratch")])).unwrap();
-    let scratch = folder.join("scratch");
-    fs::create_dir(scratch.join("new")).unwrap();
-    fs::write(scratch.join("new/file"), "new").unwrap();
-    fs::rename(scratch.join("new/file"), scratch.join("file")).unwrap();
-    assert_eq!(fs::read_to_string(scratch.join("file")).unwrap(), "new");
-    fs::remove_file(scratch.join("file")).unwrap();
-    denied(fs::write(folder.join("open/file"), "changed"));
-    denied(fs::read(folder.join("open/file")));
-    denied(fs::rename(folder.join("open/file"), scratch.join("file")));
-}
-
-#[cfg(feature = "isolation")]
-#[test]
-fn a_path_that_is_not_there_is_an_error() {
-    in_folder("missing");
-}
-
-#[cfg(feature = "isolation")]
-#[test]
-fn there_is_no_network_but_the_socket_that_was_given() {
-    let problems = Processes::new(1).no_network().problems();
-    if !problems.is_empty() {
-        return println!("skipped: {problems:?}");
-    }
-    let (mut ours, theirs) = UnixStream::pair().unwrap();
-    ours.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut command = again("network");
-    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let running = command.spawn().unwrap();
-    drop(command);
-    ours.write_all(b"ping").unwrap();
-    let mut answer = String::new();
-    let read = ours.read_to_string(&mut answer);
-    let output = running.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(GOOD), "{}: {text}", output.status);
-    read.unwrap();
-    assert_eq!(answer, "pong");
-}
-
-#[cfg(feature = "isolation")]
-fn network() {
-    use std::net::{TcpListener, TcpStream, UdpSocket};
-
-    // As if it was inherited: Landlock's part.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    apply(&Processes::new(1).no_network()).unwrap();
-    let check = move || {
-        denied(TcpListener::bind("127.0.0.1:0"));
-        denied(TcpStream::connect(listener.local_addr().unwrap()));
-        denied(UdpSocket::bind("[::1]:0"));
-        UnixStream::pair().unwrap();
-        let unbound =
-            rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None);
-        unbound.unwrap();
-        let netlink =
-            rustix::net::socket(rustix::net::AddressFamily::NETLINK, rustix::net::SocketType::RAW, None);
-        assert_eq!(netlink.unwrap_err(), Errno::ACCESS);
-        #[cfg(target_arch = "x86_64")]
-        other_calls();
-    };
-    check();
-    // The socket that was given carries bytes.
-    let mut given = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
-    let mut ping = [0; 4];
-    given.read_exact(&mut ping).unwrap();
-    assert_eq!(&ping, b"ping");
-    given.write_all(b"pong").unwrap();
-}
-
-/// Calls that no safe function makes.
-#[cfg(all(feature = "isolation", target_arch = "x86_64"))]
-fn other_calls() {
-    /// The call with these arguments and zeros.
-    fn call(number: i64, first: u64, second: u64) -> i64 {
-        let result;
-        // SAFETY: none of the calls below gets a pointer but null, which the kernel refuses; the registers are those that a call changes.
-        unsafe {
-            std::arch::asm!(
-                "syscall", inlateout("rax") number => result, in("rdi") first, in("rsi") second, in("rdx") 0, in("r10") 0,
-                out("rcx") _, out("r11") _, options(nostack)
-            );
-        }
-        result
-    }
-    let denied = -i64::from(Errno::ACCESS.raw_os_error());
-    let (inet, stream) = (2, 1);
-    assert_eq!(call(41, inet, stream), denied);
-    // The upper half of an argument is not looked at by the kernel, so not by the filter.
-    assert_eq!(call(41, inet | 1 << 32, stream), denied);
-    assert_eq!(call(41 | 0x4000_0000, inet, stream), denied, "socket of x32");
-    assert_eq!(call(53, inet, stream), denied, "socketpair");
-    assert_eq!(call(425, 1, 0), denied, "io_uring_setup");
-    assert_eq!(call(438, 0, 0), denied, "pidfd_getfd");
 }
