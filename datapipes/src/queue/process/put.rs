@@ -28,7 +28,7 @@ const AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub(crate) struct ProcessPut {
     socket: Socket,
-    control: Arc<ControlPage>,
+    pub(super) control: Arc<ControlPage>,
     limits: Limits,
     put: Totals,
     slots: Slots,
