@@ -62,7 +62,7 @@ impl Fd {
 
 /// What a packet says, mostly nearly right.
 fn packet() -> impl Strategy<Value = (Vec<u8>, Vec<Fd>)> {
-    let slot = prop_oneof![4 => 0usize..3, 1 => Just(ONCE), 1 => Just(ONCE - 1)];
+    let slot = prop_oneof![9 => 0usize..2, 1 => 2usize..4, 1 => Just(ONCE), 1 => Just(ONCE - 1)];
     let len = prop_oneof![9 => Just(PAYLOAD), 1 => 0..3 * PAYLOAD, 1 => Just(usize::MAX)];
     let part = (slot.clone(), len).prop_map(|(slot, len)| Part { slot, len });
     let parts = prop::collection::vec(part, 0..3);
@@ -140,9 +140,11 @@ fn garbage() {
         }
         drop(put);
         prop_assert!(next(&mut take).is_none());
-        let fault = take.fault().expect("it did not end well");
-        prop_assert_eq!(fault.kind(), ErrorKind::Protocol);
-        faults.set(faults.get() + usize::from(!fault.to_string().contains("without a word")));
+        // Among all the garbage may be the packet that says that this was all.
+        if let Some(fault) = take.fault() {
+            prop_assert_eq!(fault.kind(), ErrorKind::Protocol);
+            faults.set(faults.get() + usize::from(!fault.to_string().contains("without a word")));
+        }
         drop((take, kept));
         prop_assert_eq!((descriptors(), mapped().len()), before);
         Ok(())
@@ -166,7 +168,7 @@ fn row_10_each_wrong_packet_is_named() {
         (vec![(vec![8, 0], vec![])], "1 bytes and 0 slices too many"),
         (vec![(vec![8], vec![])], ""),
         (vec![(vec![7], vec![])], "makes no sense here"),
-        (vec![(vec![0; LONGEST + 1], vec![])], "a packet of more than 65536 bytes"),
+        (vec![(vec![0; LONGEST + 1], vec![])], "a packet of more than 32768 bytes"),
         (vec![(vec![8], vec![Fd::Pipe])], "1 descriptors instead of 0"),
         (vec![(vec![8], vec![Fd::Pipe; FDS + 8])], "more than 32 descriptors"),
         (vec![(slots(&[part(0, PAYLOAD)]), vec![])], "0 descriptors instead of 1"),

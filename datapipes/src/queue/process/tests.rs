@@ -206,6 +206,22 @@ fn a_put_end_that_is_dropped_before_all_is_flushed_is_a_fault() {
     assert_eq!(take.fault().unwrap().kind(), ErrorKind::Protocol);
 }
 
+#[test]
+fn what_the_put_end_has_not_read_costs_nothing_that_it_put() {
+    let runtime = runtime();
+    let _inside = runtime.enter();
+    let (mut put, mut take) = ends(Limits { items: 1, bytes: usize::MAX });
+    send(&mut put, b"0", &[]).unwrap();
+    assert!(put.poll_ready(&mut noop()).is_pending());
+    // This says that there is room; the other end never hears it, of which the system makes an error on this side.
+    assert_eq!(next(&mut take).unwrap().head, b"0");
+    send(&mut put, b"1", &[&[1; PAYLOAD]]).unwrap();
+    drop(put);
+    assert_eq!(next(&mut take).unwrap().payloads, [&[1; PAYLOAD][..]]);
+    assert!(next(&mut take).is_none());
+    assert!(take.fault().is_none(), "{:?}", take.fault());
+}
+
 #[derive(Default)]
 struct Count(AtomicUsize);
 
