@@ -106,7 +106,7 @@ mod tests {
     fn classes_are_pages_and_waste_an_eighth_at_most() {
         for len in [64 << 10, (64 << 10) + 1, 600_000, 602_112, 1 << 20, (1 << 20) + 1, 123_456_789] {
             let size = class(len);
-            assert!(size >= len && size % rustix::param::page_size() == 0, "{len}: {size}");
+            assert!(size >= len && size.is_multiple_of(rustix::param::page_size()), "{len}: {size}");
             assert!(size - len <= len / 8 + rustix::param::page_size(), "{len}: {size}");
             assert_eq!(class(size), size);
         }

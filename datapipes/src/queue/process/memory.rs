@@ -30,11 +30,6 @@ impl Mapping {
         Mapping::new(memory, ProtFlags::READ)
     }
 
-    /// To be read and written.
-    pub(super) fn to_write(memory: &Memfd) -> io::Result<Mapping> {
-        Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE)
-    }
-
     fn new(memory: &Memfd, protection: ProtFlags) -> io::Result<Mapping> {
         let (len, flags) = (memory.len(), MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: the system chooses the place, so that nothing that was mapped before is touched. A `Memfd` has so many
@@ -56,23 +51,38 @@ impl Mapping {
         // cannot take the memory away.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len.min(self.len)) }
     }
-
-    /// Writes from the start.
-    ///
-    /// # Panics
-    /// If that is too long.
-    pub(super) fn write(&mut self, bytes: &[u8]) {
-        assert!(bytes.len() <= self.len, "{} bytes into a slot of {}", bytes.len(), self.len);
-        // SAFETY: within the mapping, by the line above; only `to_write` mappings are owned by who writes. No slice of this
-        // process points there: `&mut self`. `bytes` lies elsewhere for the same reason.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr(), bytes.len()) }
-    }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: it was mapped by `new`, once, with this length; what borrows from it is gone. An error would leave it mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A mapping that this process writes to.
+#[derive(Debug)]
+pub(super) struct Writable(Mapping);
+
+impl Writable {
+    pub(super) fn new(memory: &Memfd) -> io::Result<Writable> {
+        Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE).map(Writable)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Writes from the start.
+    ///
+    /// # Panics
+    /// If that is too long.
+    pub(super) fn write(&mut self, bytes: &[u8]) {
+        let Mapping { start, len } = self.0;
+        assert!(bytes.len() <= len, "{} bytes into a slot of {len}", bytes.len());
+        // SAFETY: within the mapping, by the line above, and writable, by `new`. Nothing in safe code points to this
+        // mapping, as nobody else has it (`&mut self`) and no slice of it is ever given out; so `bytes` lies elsewhere.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr(), bytes.len()) }
     }
 }
 
@@ -112,12 +122,12 @@ impl Control {
 
 /// A mapped [`Control`].
 #[derive(Debug)]
-pub(super) struct ControlPage(Mapping);
+pub(super) struct ControlPage(Writable);
 
 impl ControlPage {
     pub(super) fn new(memory: &Memfd) -> io::Result<ControlPage> {
         assert!(memory.len() >= size_of::<Control>(), "a control page of {} bytes", memory.len());
-        Mapping::to_write(memory).map(ControlPage)
+        Writable::new(memory).map(ControlPage)
     }
 }
 
@@ -127,6 +137,6 @@ impl Deref for ControlPage {
     fn deref(&self) -> &Control {
         // SAFETY: long enough, by `new`; aligned, as it begins a page; made of atomics only, which are valid
         // whatever is there and whoever writes.
-        unsafe { self.0.start.cast::<Control>().as_ref() }
+        unsafe { self.0.0.start.cast::<Control>().as_ref() }
     }
 }

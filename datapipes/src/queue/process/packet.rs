@@ -10,13 +10,13 @@ use crate::wire::{Reader, Writer, damaged};
 
 use super::memory::SLOTS;
 
-/// No packet is longer. Three of them fit into a socket's buffer as Linux makes it (208 KiB).
-pub(super) const LONGEST: usize = 64 << 10;
-/// A head of more bytes travels in a slot.
-pub(super) const INLINE: usize = 60 << 10;
+/// No packet is longer. Some fit into a socket's buffer as Linux makes it (208 KiB).
+pub(super) const LONGEST: usize = 32 << 10;
+/// A head of more bytes travels in a slot: to copy it there and back costs less than what the system does with a packet.
+pub(super) const INLINE: usize = 16 << 10;
 /// So many parts beside a head; those before are in packets of their own.
 pub(super) const PARTS_WITH_HEAD: usize = 200;
-pub(super) const PARTS_ALONE: usize = 4000;
+pub(super) const PARTS_ALONE: usize = 2000;
 /// So many descriptors in a packet.
 pub(super) const FDS: usize = 32;
 /// So many payloads in a message.

@@ -20,15 +20,15 @@ const AT_ONCE: usize = 16;
 
 /// Puts messages into a queue to another process.
 ///
-/// What the socket does not take yet waits here, and [`poll_ready`](ProcessPut::poll_ready) is pending until it is gone; so it
-/// is a message at most, and those that were put without asking.
+/// What the socket does not take yet waits here, and [`poll_ready`](ProcessPut::poll_ready) is pending until it is gone. So that
+/// is one message at most, and what was put without asking.
 ///
 /// Dropped, it tells the other end that this was all. It does not wait: what the socket does not take at that moment is
 /// lost, and the other end ends with a fault. [`poll_flush`](ProcessPut::poll_flush) comes before.
 #[derive(Debug)]
 pub(crate) struct ProcessPut {
     socket: Socket,
-    control: Arc<ControlPage>,
+    pub(super) control: Arc<ControlPage>,
     limits: Limits,
     put: Totals,
     slots: Slots,
@@ -130,7 +130,7 @@ impl ProcessPut {
     ///
     /// # Errors
     /// [`ErrorKind::Limit`] if there is not so much shared memory, or no descriptor; then nothing was put, and the queue is as it was.
-    /// Any other error has closed the queue.
+    /// Where the system does not take a packet, the queue is closed, and [`poll_ready`](ProcessPut::poll_ready) says so.
     pub(crate) fn send(&mut self, writer: Writer<'_>, weight: Weight) -> Result<()> {
         if self.gone {
             return Ok(());

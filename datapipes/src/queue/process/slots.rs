@@ -5,18 +5,19 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::memfd::{Memfd, class, no_memory};
-use super::memory::{Mapping, SLOTS};
+use super::memory::{SLOTS, Writable};
 use super::packet::{ONCE, Part};
 use crate::Result;
 use crate::queue::Limits;
+use crate::wire::PAYLOAD;
 
-/// A slot is used for what fills half of it or more.
+/// A slot is used for what fills half of it or more, but for the smallest.
 const WIDEST: usize = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     /// By number.
-    all: Vec<Option<Mapping>>,
+    all: Vec<Option<Writable>>,
     /// Numbers without memory.
     empty: Vec<usize>,
     /// Those known to be free, by size. What was given back since is in `busy` still.
@@ -54,9 +55,9 @@ impl Slots {
         }
         self.give_up(kept(limits), retired);
 
-        let memory = Memfd::new(class(bytes.len()))?;
+        let memory = Memfd::new(class(bytes.len().max(PAYLOAD)))?;
         let size = memory.len();
-        let mut mapping = Mapping::to_write(&memory).map_err(|error| no_memory(size, error))?;
+        let mut mapping = Writable::new(&memory).map_err(|error| no_memory(size, error))?;
         mapping.write(bytes);
         let slot = self.number(retired);
         if slot != ONCE {
@@ -70,6 +71,7 @@ impl Slots {
 
     /// The smallest of the free slots that fit, no longer free.
     fn fitting(&mut self, len: usize) -> Option<usize> {
+        let len = len.max(PAYLOAD);
         let (&size, slots) = self.free.range_mut(len..=len.saturating_mul(WIDEST)).next()?;
         // The last to become free is the warmest.
         let slot = slots.pop();

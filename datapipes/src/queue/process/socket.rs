@@ -53,10 +53,10 @@ pub(super) fn send(socket: &impl AsFd, bytes: &[IoSlice<'_>], fds: &[OwnedFd]) -
         Ok(_) => Ok(Sent::All),
         Err(Errno::AGAIN) => Ok(Sent::Later),
         Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(Sent::Gone),
-        Err(Errno::TOOMANYREFS) => Err(io::Error::other(format!(
-            "{} descriptors more than may be under way (RLIMIT_NOFILE)",
-            fds.len()
-        ))),
+        Err(Errno::TOOMANYREFS) => {
+            let why = format!("{} descriptors more than may be under way (RLIMIT_NOFILE)", fds.len());
+            Err(io::Error::other(Error::new(ErrorKind::Limit, why)))
+        }
         Err(errno) => Err(errno.into()),
     }
 }
