@@ -10,6 +10,7 @@
 //! A slab whose parts are gone returns to its [`Pool`], so an epoch needs as many as are in use at once. Who keeps a single row
 //! keeps all of its slab.
 
+use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -26,9 +27,23 @@ const KEPT: usize = 4;
 /// A slab is not larger than this: a batch of so many bytes is better copied together than laid out ahead.
 const MAX_SLAB: usize = 1 << 30;
 
+/// Memory that is no vector: rows of it are filled by other processes.
+pub(crate) trait Memory: Send + Sync {
+    /// Where it begins; aligned for any element.
+    fn start(&self) -> NonNull<u8>;
+    /// Its bytes, all of which are initialised and stay there as long as it lives.
+    fn len(&self) -> usize;
+    /// For who knows what it is.
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// Makes memory of so many bytes or more.
+pub(crate) type Maker = Arc<dyn Fn(usize) -> Option<Arc<dyn Memory>> + Send + Sync>;
+
 /// Memory of batches that are gone, for those to come.
 pub(crate) struct Pool {
     kept: Mutex<Vec<TypedVec>>,
+    kept_memory: Mutex<Vec<Arc<dyn Memory>>>,
     /// Bytes that may be kept.
     bytes: usize,
 }
@@ -36,7 +51,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// Keeps so many bytes, and no more than some batches.
     pub(crate) fn new(bytes: usize) -> Self {
-        Pool { kept: Mutex::default(), bytes }
+        Pool { kept: Mutex::default(), kept_memory: Mutex::default(), bytes }
     }
 
     /// So many numbers or more, of any value.
@@ -49,6 +64,26 @@ impl Pool {
         let found = kept.iter().position(fits).map(|place| kept.swap_remove(place));
         drop(kept);
         found.and_then(T::unwrap).unwrap_or_else(|| vec![T::default(); len])
+    }
+
+    /// So many bytes or more that other processes can write to.
+    fn take_memory(&self, len: usize, make: &Maker) -> Option<Arc<dyn Memory>> {
+        let mut kept = self.kept_memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |memory: &Arc<dyn Memory>| memory.len() >= len && memory.len() / 2 <= len.max(1 << 16);
+        let found = kept.iter().position(fits).map(|place| kept.swap_remove(place));
+        drop(kept);
+        found.or_else(|| make(len))
+    }
+
+    fn give_back_memory(&self, memory: Arc<dyn Memory>) {
+        let mut too_many = Vec::new();
+        let mut kept = self.kept_memory.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(memory);
+        while kept.len() > KEPT || kept.iter().map(|memory| memory.len()).sum::<usize>() > self.bytes {
+            too_many.push(kept.remove(0));
+        }
+        drop(kept);
+        drop(too_many);
     }
 
     fn give_back(&self, values: TypedVec) {
@@ -71,7 +106,12 @@ pub(crate) struct Rows {
     /// Slabs that have rows left, by their number. A slab lives by its parts.
     open: Mutex<Vec<(i64, Weak<Slab>)>>,
     off: Arc<Off>,
+    /// Where they are filled by other processes: what makes memory for that, and what a row has to be like.
+    elsewhere: Option<(Maker, Mutex<Option<Wanted>>)>,
 }
+
+/// What a pipe asks for: elements of this type, so many.
+pub(crate) type Wanted = (DType, usize);
 
 /// How far rows are from the number of their items.
 #[derive(Default)]
@@ -84,7 +124,31 @@ struct Off {
 
 impl Rows {
     pub(crate) fn new(pool: Arc<Pool>, batch: usize) -> Self {
-        Rows { pool, batch: batch.max(1) as i64, open: Mutex::default(), off: Arc::default() }
+        Rows { pool, batch: batch.max(1) as i64, open: Mutex::default(), off: Arc::default(), elsewhere: None }
+    }
+
+    /// For rows that other processes fill.
+    pub(crate) fn filled_elsewhere(self, make: Maker) -> Self {
+        Rows { elsewhere: Some((make, Mutex::default())), ..self }
+    }
+
+    /// A pipe in another process asked for such a row.
+    pub(crate) fn want(&self, wanted: Wanted) {
+        if let Some((_, known)) = &self.elsewhere {
+            *known.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted);
+        }
+    }
+
+    /// What a row has to be like, once a pipe in another process has asked.
+    pub(crate) fn wanted(&self) -> Option<Wanted> {
+        *self.elsewhere.as_ref()?.1.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The row for the item that is number `number` of the stream, for another process to fill.
+    pub(crate) fn grant(&self, number: u64) -> Option<Part> {
+        // Not every byte is a `bool`, and there may be anything.
+        let (dtype, len) = self.wanted().filter(|(dtype, _)| *dtype != DType::Bool)?;
+        with_dtype!(dtype, T => self.take::<T>(number, len))
     }
 
     /// The row for the item that is number `number` of the stream, if it is free: each is handed out once.
@@ -94,11 +158,17 @@ impl Rows {
         let shift = self.off.shift.load(Ordering::Relaxed);
         let place = number as i64 - self.off.returned.load(Ordering::Relaxed) - shift;
         let (number, row) = (place.div_euclid(self.batch), place.rem_euclid(self.batch) as usize);
-        let slab = self.open(number, None).unwrap_or_else(|| {
+        let slab = self.open(number, None).or_else(|| {
             // Made outside of the lock; another worker may have been quicker.
-            let slab = Slab::new(self.pool.take::<T>(all), all, rows, &self.pool, (&self.off, shift));
-            self.open(number, Some(Arc::new(slab))).expect("one was given")
-        });
+            let slab = match &self.elsewhere {
+                None => Slab::new(self.pool.take::<T>(all), all, rows, &self.pool, (&self.off, shift)),
+                Some((make, _)) => {
+                    let memory = self.pool.take_memory(all * size_of::<T>(), make)?;
+                    Slab::of::<T>(memory, all, rows, Arc::downgrade(&self.pool), (self.off.clone(), shift))
+                }
+            };
+            self.open(number, Some(Arc::new(slab)))
+        })?;
         let fits = slab.dtype == T::DTYPE && slab.len == all;
         if !fits || slab.taken[row].swap(true, Ordering::Acquire) {
             return None;
@@ -120,19 +190,105 @@ impl Rows {
 
 /// Where a pipe is in the stream whose rows it fills.
 pub(crate) struct RowCursor {
-    rows: Arc<Rows>,
     next: AtomicU64,
+    rows: RowsOf,
+}
+
+enum RowsOf {
+    /// By the number of the item.
+    Stream(Arc<Rows>),
+    /// Rows in another process's memory, one for each item.
+    Granted(Arc<Granted>),
+}
+
+/// Rows in another process's memory, for a few items.
+#[derive(Default)]
+pub(crate) struct Granted {
+    rows: Vec<Arc<Window>>,
+    dtype: Option<DType>,
+    /// The last that was asked for.
+    asked: Mutex<Option<Wanted>>,
+}
+
+/// A row in another process's memory.
+struct Window {
+    memory: Arc<dyn Memory>,
+    /// In bytes.
+    start: usize,
+    len: usize,
+    /// Which of the rows that were granted.
+    number: usize,
+}
+
+impl Memory for Window {
+    fn start(&self) -> NonNull<u8> {
+        // SAFETY: inside of the memory, as `Granted::new` has seen.
+        unsafe { self.memory.start().add(self.start) }
+    }
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+impl Granted {
+    /// Rows of so many elements, by the memory and the place in it, in bytes.
+    ///
+    /// `None` if one is not inside of its memory, or not aligned.
+    ///
+    /// # Safety
+    /// Nobody else may have a part of these bytes, as long as what is made of this lives.
+    pub(crate) unsafe fn new(
+        rows: impl Iterator<Item = (Arc<dyn Memory>, usize)>,
+        (dtype, len): Wanted,
+    ) -> Option<Granted> {
+        let len = len.checked_mul(dtype.size()).filter(|&len| len > 0)?;
+        let rows = rows.enumerate().map(|(number, (memory, start))| {
+            let inside = start.checked_add(len).is_some_and(|end| end <= memory.len());
+            let aligned = (memory.start().as_ptr() as usize + start).is_multiple_of(dtype.size());
+            (inside && aligned).then(|| Arc::new(Window { memory, start, len, number }))
+        });
+        Some(Granted { rows: rows.collect::<Option<_>>()?, dtype: Some(dtype), asked: Mutex::default() })
+    }
+
+    /// What the pipe asked for.
+    pub(crate) fn asked(&self) -> Option<Wanted> {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody still has one of them.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.rows.iter().any(|row| Arc::strong_count(row) > 1)
+    }
+
+    fn take<T: Element>(&self, number: usize, len: usize) -> Option<Part> {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some((T::DTYPE, len));
+        let row = self.rows.get(number).filter(|row| self.dtype == Some(T::DTYPE) && row.len == len * size_of::<T>())?;
+        let slab = Slab::of::<T>(row.clone(), len, 0, Weak::new(), Default::default());
+        Some(Part { slab: Arc::new(slab), start: 0, len, is_row: false })
+    }
 }
 
 impl RowCursor {
     /// From the item that is number `first` of the stream.
     pub(crate) fn new(rows: Arc<Rows>, first: u64) -> Self {
-        RowCursor { rows, next: AtomicU64::new(first) }
+        RowCursor { rows: RowsOf::Stream(rows), next: AtomicU64::new(first) }
+    }
+
+    /// Over rows that another process grants.
+    pub(crate) fn granted(rows: Arc<Granted>) -> Self {
+        RowCursor { rows: RowsOf::Granted(rows), next: AtomicU64::new(0) }
     }
 
     /// The row for the next item.
     pub(crate) fn next<T: Element>(&self, len: usize) -> Option<Part> {
-        self.rows.take::<T>(self.next.fetch_add(1, Ordering::Relaxed), len)
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        match &self.rows {
+            RowsOf::Stream(rows) => rows.take::<T>(number, len),
+            RowsOf::Granted(rows) => rows.take::<T>(number as usize, len),
+        }
     }
 }
 
@@ -150,8 +306,10 @@ struct Slab {
     off: Arc<Off>,
     /// The shift when it was made.
     shift: i64,
-    /// Whether the vector was moved out.
+    /// Whether the vector was moved out, or there is none.
     empty: bool,
+    /// The memory, where it is no vector.
+    memory: Option<Arc<dyn Memory>>,
 }
 
 // SAFETY: it owns plain numbers. They are only reached through parts, of which no two overlap.
@@ -182,6 +340,31 @@ impl Slab {
             off: off.clone(),
             shift,
             empty: false,
+            memory: None,
+        }
+    }
+
+    /// In memory that is no vector, and has room for so many elements.
+    fn of<T: Element>(
+        memory: Arc<dyn Memory>,
+        len: usize,
+        rows: usize,
+        pool: Weak<Pool>,
+        (off, shift): (Arc<Off>, i64),
+    ) -> Slab {
+        assert!(len * size_of::<T>() <= memory.len(), "{len} elements in {} bytes", memory.len());
+        Slab {
+            dtype: T::DTYPE,
+            values: memory.start(),
+            len,
+            vec_len: len,
+            capacity: 0,
+            taken: (0..rows).map(|_| AtomicBool::new(false)).collect(),
+            pool,
+            off,
+            shift,
+            empty: true,
+            memory: Some(memory),
         }
     }
 
@@ -201,9 +384,10 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        if let Some(values) = self.take_vec()
-            && let Some(pool) = self.pool.upgrade()
-        {
+        let Some(pool) = self.pool.upgrade() else { return drop(self.take_vec()) };
+        if let Some(memory) = self.memory.take() {
+            pool.give_back_memory(memory);
+        } else if let Some(values) = self.take_vec() {
             pool.give_back(values);
         }
     }
@@ -225,6 +409,27 @@ impl Part {
         let pool = self.slab.pool.upgrade().filter(|_| len > 0)?;
         let slab = Arc::new(Slab::new(pool.take::<T>(len), len, 0, &pool, (&self.slab.off, 0)));
         Some(Part { slab, start: 0, len, is_row: false })
+    }
+
+    /// The memory that it lies in, if that is no vector, and where, in bytes.
+    pub(crate) fn place(&self) -> Option<(Arc<dyn Memory>, usize)> {
+        Some((self.slab.memory.clone()?, self.start * self.slab.dtype.size()))
+    }
+
+    /// Which of the rows it is that another process granted.
+    pub(crate) fn granted(&self) -> Option<usize> {
+        let window = self.slab.memory.clone()?.as_any().downcast::<Window>().ok()?;
+        Some(window.number)
+    }
+
+    /// So many elements.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Leaves it to a process that will not let go of it: its memory is never used again.
+    pub(crate) fn abandon(self) {
+        std::mem::forget(self);
     }
 
     pub(crate) fn dtype(&self) -> DType {
@@ -287,7 +492,8 @@ impl Part {
     /// it; else copied.
     pub(crate) fn into_typed(mut self) -> TypedVec {
         self.is_row = false;
-        if self.start > 0 || self.len < self.slab.vec_len / 2 || Arc::strong_count(&self.slab) > 1 {
+        let copies = self.slab.memory.is_some() || self.start > 0 || self.len < self.slab.vec_len / 2;
+        if copies || Arc::strong_count(&self.slab) > 1 {
             return self.copied();
         }
         let (slab, len) = (self.slab.clone(), self.len);

@@ -253,6 +253,14 @@ impl Tensor {
         Tensor { shape, buf: Buf::Pooled(part) }
     }
 
+    /// Which row it is that another process granted.
+    pub(crate) fn granted(&self) -> Option<usize> {
+        match &self.buf {
+            Buf::Pooled(part) => part.granted(),
+            _ => None,
+        }
+    }
+
     /// A list of numbers, of rank 1.
     pub(crate) fn list<T: Element>(values: Vec<T>) -> Tensor {
         Tensor { shape: vec![values.len()], buf: Buf::Owned(T::wrap(values)) }

@@ -233,7 +233,7 @@ impl Plan {
                 let above = segment.nodes.iter().take_while(|&&above| above != id);
                 // Which number an item has is known where the input is cut, and must not change up to this pipe.
                 let counted = above.into_iter().all(|&above| flow.nodes[above].hints().arity == Arity::One);
-                if segment.order != Order::Strict || !counted || segment.processes.is_some() {
+                if segment.order != Order::Strict || !counted {
                     continue;
                 }
             }

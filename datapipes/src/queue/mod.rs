@@ -13,7 +13,7 @@ mod thread;
 use std::task::{Context, Poll};
 
 #[cfg(target_os = "linux")]
-pub(crate) use process::{ProcessPut, ProcessTake, sockets};
+pub(crate) use process::{ProcessPut, ProcessTake, Shared, sockets};
 pub(crate) use thread::{ThreadPut, thread};
 
 /// How much a queue may hold. At least one message always fits, however large.

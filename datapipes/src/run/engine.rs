@@ -23,7 +23,9 @@ use crate::rows::{self, RowCursor, Rows};
 use crate::run::ahead::AheadGauge;
 use crate::run::background::{Background, BackgroundSettings, QueueGauge};
 #[cfg(target_os = "linux")]
-use crate::run::children::{ChildPlan, Crews, Figures, Hello, RunFacts, log_level, overlap_of};
+use crate::run::children::{
+    ChildPlan, Crews, Figures, Hello, RunFacts, log_level, overlap_of, shared_memory,
+};
 use crate::run::driven::Driven;
 use crate::run::morsel::{Chain, Link, Spawner};
 use crate::run::pool::Pool;
@@ -53,7 +55,7 @@ impl Engine {
         let batches = plan.rows.iter().map(|_| Arc::new(rows::Pool::new(plan.prefetch.bytes))).collect();
         Engine {
             #[cfg(target_os = "linux")]
-            crews: plan.segments.iter().map(|segment| crews(&flow, segment)).collect(),
+            crews: plan.segments.iter().map(|segment| crews(&flow, segment, &plan.rows)).collect(),
             flow,
             plan,
             settings,
@@ -103,7 +105,7 @@ impl Drop for Engine {
 
 /// The crews of a segment, if it runs in processes of its own.
 #[cfg(target_os = "linux")]
-fn crews(flow: &Flow, segment: &SegmentPlan) -> Option<Arc<Crews>> {
+fn crews(flow: &Flow, segment: &SegmentPlan, rows: &[Option<usize>]) -> Option<Arc<Crews>> {
     let processes = segment.processes.clone()?;
     let nodes: Vec<&FlowNode> = segment.nodes.iter().map(|&id| &flow.nodes[id]).collect();
     let mut parts: Vec<&Arc<Part>> = nodes.iter().filter_map(|node| node.node.part.as_ref()).collect();
@@ -111,6 +113,7 @@ fn crews(flow: &Flow, segment: &SegmentPlan) -> Option<Arc<Crews>> {
     let (input, output) = (parts.first()?.input.clone(), parts.last()?.output.clone());
     let names: Vec<String> = nodes.iter().map(|node| node.name.to_string()).collect();
     let level = tracing::level_filters::LevelFilter::current().into_level().map_or(0, log_level);
+    let fills = segment.nodes.iter().position(|&id| rows[id].is_some());
     let hello = Hello {
         recipes: parts.iter().map(|part| part.recipe.clone()).collect(),
         likeness: likeness(nodes.iter().map(|node| &*node.node), &*input, &*output),
@@ -119,6 +122,7 @@ fn crews(flow: &Flow, segment: &SegmentPlan) -> Option<Arc<Crews>> {
         level,
         overlap: overlap_of(nodes.iter().map(|node| node.hints().work)),
         names: names.clone(),
+        fills,
     };
     let edge = nodes.last()?.node.edge.clone();
     Some(Crews::new(ChildPlan {
@@ -205,7 +209,14 @@ impl EpochRun {
     /// The rows that a node fills in one stream of items.
     fn rows(&self, id: usize) -> Option<Arc<Rows>> {
         let batch = self.engine.plan.rows[id]?;
-        Some(Arc::new(Rows::new(self.engine.batches[id].clone(), batch)))
+        let rows = Rows::new(self.engine.batches[id].clone(), batch);
+        #[cfg(target_os = "linux")]
+        if let Place::Segment(number) = self.engine.plan.places[id]
+            && self.engine.crews[number].is_some()
+        {
+            return Some(Arc::new(rows.filled_elsewhere(shared_memory())));
+        }
+        Some(Arc::new(rows))
     }
 
     fn stream(self: &Arc<Self>, (id, port): (usize, usize), round: u64) -> AnyItems {

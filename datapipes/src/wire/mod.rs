@@ -15,6 +15,7 @@ use bytes::Bytes;
 pub(crate) use self::chunk::{ChunkWire, OriginRef, WireOf};
 #[cfg(feature = "serde")]
 pub use self::serde::{Serde, Serial, decode as decode_serde, encode as encode_serde};
+use crate::rows::Part;
 use crate::{Error, ErrorKind, Result};
 
 /// Slices of so many bytes and more travel beside the rest: they are copied once, into shared memory, and are read there.
@@ -182,11 +183,23 @@ pub struct Reader<'a> {
     head: &'a [u8],
     payloads: std::slice::Iter<'a, Bytes>,
     depth: usize,
+    /// Rows of batches that the writer was allowed to fill, as long as nothing has come in them.
+    grants: &'a mut [Option<Part>],
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(head: &'a [u8], payloads: &'a [Bytes]) -> Self {
-        Reader { head, payloads: payloads.iter(), depth: 0 }
+        Reader { head, payloads: payloads.iter(), depth: 0, grants: &mut [] }
+    }
+
+    /// The same, where the writer was allowed to fill rows.
+    pub(crate) fn with_grants(self, grants: &'a mut [Option<Part>]) -> Self {
+        Reader { grants, ..self }
+    }
+
+    /// A row that the writer has filled, once.
+    pub(crate) fn grant(&mut self, row: usize) -> Option<Part> {
+        self.grants.get_mut(row)?.take()
     }
 
     /// Bytes that are left, without large slices.

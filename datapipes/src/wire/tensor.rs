@@ -13,26 +13,44 @@ impl Wire for DType {
         Ok(())
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let number = u8::decode(from)?;
-        let dtype = DType::ALL.get(usize::from(number)).copied();
-        dtype.ok_or_else(|| damaged(format_args!("{number} is no dtype")))
+        dtype(u8::decode(from)?)
     }
 }
+
+fn dtype(number: u8) -> Result<DType> {
+    let dtype = DType::ALL.get(usize::from(number)).copied();
+    dtype.ok_or_else(|| damaged(format_args!("{number} is no dtype")))
+}
+
+/// Beside the number of a dtype: the numbers are in a row that the reader has granted.
+const GRANTED: u8 = 0x80;
 
 /// Type, shape and bytes. One of 64 KiB or more shares the memory that it arrives in; a smaller one is copied into a vector.
 impl Wire for Tensor {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        to.raw(&[self.dtype() as u8]);
+        // A row that the other process granted is there already.
+        let granted = self.granted();
+        to.raw(&[self.dtype() as u8 | if granted.is_some() { GRANTED } else { 0 }]);
         to.number(self.rank() as u64);
         self.shape().iter().for_each(|&axis| to.number(axis as u64));
-        to.payload(self.as_bytes());
+        match granted {
+            Some(row) => to.number(row as u64),
+            None => to.payload(self.as_bytes()),
+        }
         Ok(())
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        let dtype = DType::decode(from)?;
+        let number = u8::decode(from)?;
+        let dtype = dtype(number & !GRANTED)?;
         let rank = from.count()?;
         let shape = (0..rank).map(|_| usize::decode(from)).collect::<Result<Vec<_>>>()?;
         let len = checked_len(&shape, dtype).map_err(damaged)? * dtype.size();
+        if number & GRANTED != 0 {
+            let row = usize::decode(from)?;
+            let part = from.grant(row).filter(|part| part.dtype() == dtype && part.len() * dtype.size() == len);
+            let part = part.ok_or_else(|| damaged(format_args!("row {row}, which was not granted like that")))?;
+            return Ok(Tensor::pooled(part, shape));
+        }
         if len >= PAYLOAD {
             return Tensor::from_bytes(from.payload()?, dtype, shape).map_err(damaged);
         }

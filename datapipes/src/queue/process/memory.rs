@@ -86,6 +86,25 @@ impl Writable {
     }
 }
 
+/// Memory that several processes read and write. Which of them may do what where, and when, is not known here: it is as
+/// long as this lives, and that is all.
+#[derive(Debug)]
+pub(super) struct Common(Mapping);
+
+impl Common {
+    pub(super) fn new(memory: &Memfd) -> io::Result<Common> {
+        Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE).map(Common)
+    }
+
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.0.start
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len
+    }
+}
+
 /// What both ends read and write without a system call. Any process that has it may have written anything.
 #[derive(Debug)]
 #[repr(C)]

@@ -13,6 +13,7 @@
 //!
 //! memfd, seals and passing descriptors: memfd_create(2), fcntl(2), unix(7) of the Linux manual.
 
+mod lent;
 mod memfd;
 mod memory;
 mod packet;
@@ -33,6 +34,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+pub(crate) use lent::Shared;
 pub(crate) use put::ProcessPut;
 pub(crate) use take::ProcessTake;
 pub(crate) use typed::{TypedPut, TypedTake};

@@ -49,6 +49,10 @@ pub(super) enum Packet<'a> {
     Abort,
     Retire(usize),
     Wake,
+    /// Memory of the put end's that the other may write to: its number and size, and a descriptor.
+    Lend(u64, usize),
+    /// It is not written to any more.
+    Unlend(u64),
     End,
     /// The put end cannot go on.
     Failed(&'a [u8]),
@@ -64,6 +68,8 @@ const RETIRE: u8 = 6;
 const WAKE: u8 = 7;
 const END: u8 = 8;
 const FAILED: u8 = 9;
+const LEND: u8 = 10;
+const UNLEND: u8 = 11;
 
 impl<'a> Packet<'a> {
     pub(super) fn hello() -> [u8; 1] {
@@ -91,6 +97,19 @@ impl<'a> Packet<'a> {
     pub(super) fn failed(why: &str) -> Vec<u8> {
         let mut to = begin(FAILED);
         to.raw(&why.as_bytes()[..why.len().min(INLINE)]);
+        to.into_parts().0
+    }
+
+    pub(super) fn lend(id: u64, len: usize) -> Vec<u8> {
+        let mut to = begin(LEND);
+        to.number(id);
+        to.number(len as u64);
+        to.into_parts().0
+    }
+
+    pub(super) fn unlend(id: u64) -> Vec<u8> {
+        let mut to = begin(UNLEND);
+        to.number(id);
         to.into_parts().0
     }
 
@@ -128,6 +147,8 @@ impl<'a> Packet<'a> {
             }
             ABORT => Packet::Abort,
             RETIRE => Packet::Retire(slot(&mut from)?),
+            LEND => Packet::Lend(from.number()?, size(&mut from)?),
+            UNLEND => Packet::Unlend(from.number()?),
             WAKE => Packet::Wake,
             END => Packet::End,
             FAILED => Packet::Failed(from.raw(from.left())?),

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::task::{Context, Poll, ready};
 
+use super::lent::Shared;
+use super::memfd::no_memory;
 use super::memory::{ControlPage, Counters};
 use super::packet::{FDS, INLINE, MOST_PARTS, ONCE, PARTS_ALONE, PARTS_WITH_HEAD, Packet, Part};
 use super::slots::Slots;
@@ -158,6 +160,23 @@ impl ProcessPut {
         }
         let near = if far { &[] } else { &*head };
         self.push(&[&Packet::data(weight, far, parts), near], Vec::new())
+    }
+
+    /// Lets the other process write to memory, as it is told by messages from now on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Limit`] if there is no descriptor; then the queue is as it was.
+    pub(crate) fn lend(&mut self, memory: &Shared) -> Result<()> {
+        let fd = memory.memory.share().map_err(|error| no_memory(memory.memory.len(), error))?;
+        self.push(&[&Packet::lend(memory.id, memory.memory.len())], vec![fd])
+    }
+
+    /// Tells the other process that it is not asked to write there any more.
+    ///
+    /// # Errors
+    /// Any has closed the queue.
+    pub(crate) fn unlend(&mut self, id: u64) -> Result<()> {
+        self.push(&[&Packet::unlend(id)], Vec::new())
     }
 
     /// Ready when the system has all packets.

@@ -1,6 +1,6 @@
 //! The end that takes messages out.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
+use super::lent::Lent;
 use super::memfd::Memfd;
-use super::memory::{ControlPage, Mapping, SLOTS};
+use super::memory::{Common, ControlPage, Mapping, SLOTS};
 use super::packet::{FDS, LONGEST, MOST_PARTS, ONCE, Packet, Part};
 use super::put::Totals;
 use super::socket::{Received, Socket};
@@ -36,6 +37,8 @@ pub(crate) struct ProcessTake {
     /// What came so far of the next message.
     parts: Vec<Bytes>,
     taken: Totals,
+    /// Memory that the other end lets this process write to, if it may do that.
+    lent: Option<HashMap<u64, Arc<Lent>>>,
     /// There is no more; and why, if the other end did not say so.
     end: Option<Option<Error>>,
 }
@@ -105,8 +108,19 @@ impl ProcessTake {
             once: VecDeque::new(),
             parts: Vec::new(),
             taken: Totals::default(),
+            lent: None,
             end: None,
         })
+    }
+
+    /// The same, for an end whose other end may lend memory.
+    pub(crate) fn borrowing(self) -> Self {
+        ProcessTake { lent: Some(HashMap::new()), ..self }
+    }
+
+    /// Memory that was lent, and not taken back yet.
+    pub(crate) fn lent(&self, id: u64) -> Option<&Arc<Lent>> {
+        self.lent.as_ref()?.get(&id)
     }
 
     /// The next message; `None` once the other end is gone, in whatever way, and all was taken. Of a message that did not arrive
@@ -173,7 +187,11 @@ impl ProcessTake {
     }
 
     fn accept_packet(&mut self, packet: Packet<'_>, fds: Vec<OwnedFd>) -> Result<Option<Parcel>> {
-        let wanted = if let Packet::Slots(slots) = &packet { slots.len() } else { 0 };
+        let wanted = match &packet {
+            Packet::Slots(slots) => slots.len(),
+            Packet::Lend(..) => 1,
+            _ => 0,
+        };
         if fds.len() != wanted || wanted > FDS {
             return Err(damaged(format_args!("{} descriptors instead of {wanted}", fds.len())));
         }
@@ -206,6 +224,8 @@ impl ProcessTake {
                 Some(slot) if !slot.given_out.load(Ordering::Acquire) => (),
                 _ => return Err(damaged(format_args!("slot {number} is not there, or in use"))),
             },
+            Packet::Lend(id, len) => self.borrow(id, len, fds)?,
+            Packet::Unlend(id) => drop(self.lent.as_mut().and_then(|lent| lent.remove(&id))),
             Packet::End if self.parts.is_empty() && self.once.is_empty() => self.ended(None),
             Packet::End => return Err(damaged("the end in the middle of a message")),
             Packet::Failed(why) => return Err(damaged(String::from_utf8_lossy(why))),
@@ -243,6 +263,19 @@ impl ProcessTake {
         let control = self.control.clone();
         self.slots[number] =
             Some(Arc::new(Slot { memory, control, number, given_out: AtomicBool::new(false) }));
+        Ok(())
+    }
+
+    fn borrow(&mut self, id: u64, len: usize, fds: Vec<OwnedFd>) -> Result<()> {
+        let (Some(lent), Some(fd)) = (&mut self.lent, fds.into_iter().next()) else {
+            return Err(damaged("memory that nobody wants"));
+        };
+        let memory = Memfd::received(fd, len as u64)?;
+        let mapping = Common::new(&memory).map_err(|error| {
+            Error::new(ErrorKind::Limit, format!("{len} bytes of shared memory cannot be mapped"))
+                .with_source(error)
+        })?;
+        lent.insert(id, Arc::new(Lent(mapping)));
         Ok(())
     }
 

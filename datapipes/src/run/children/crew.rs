@@ -22,9 +22,10 @@ use super::protocol::{Hello, RunFacts};
 use super::station::station;
 use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
-use crate::queue::{Put, ThreadPut, Weight};
+use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
 use crate::run::morsel::{Fate, Ringer};
 use crate::run::segment::SegmentGauge;
+use crate::rows::{Maker, Memory, Part, Rows};
 use crate::wire::ChunkWire;
 use crate::{Error, ErrorKind, Processes};
 
@@ -93,6 +94,12 @@ impl Figures {
 /// A piece of work on its way. Dropped before it is finished, it is lost, and the segment sees that.
 pub(crate) struct Job {
     pub run: RunFacts,
+    /// The number of its first item in the segment's input.
+    pub first: u64,
+    /// The rows that its part fills.
+    pub rows: Option<Arc<Rows>>,
+    /// Those of them that were granted to a child, by the places of the items; `None` once something has come in them.
+    pub granted: Vec<Option<Part>>,
     /// What goes in, kept until all that comes of it has come.
     pub chunk: AnyChunk,
     pub counters: Vec<Arc<Counters>>,
@@ -124,6 +131,14 @@ impl Job {
         self.put.put(edge.fail_chunk(error), Weight { items: 1, bytes: 0 });
         self.finish();
     }
+}
+
+/// Makes memory for rows that children fill.
+pub(crate) fn shared_memory() -> Maker {
+    Arc::new(|len| {
+        let memory: Arc<dyn Memory> = SharedMemory::new(len).ok()?;
+        Some(memory)
+    })
 }
 
 enum Command {

@@ -18,7 +18,7 @@ mod serve;
 mod station;
 mod vitals;
 
-pub(crate) use crew::{Crews, Figures, Job, Lease, Plan as ChildPlan};
+pub(crate) use crew::{Crews, Figures, Job, Lease, Plan as ChildPlan, shared_memory};
 pub(crate) use entry::{init, is_ready};
 pub(crate) use log::number as log_level;
 pub(crate) use protocol::{Hello, RunFacts};

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::context::Counters;
 use crate::graph::Recipe;
+use crate::rows::Wanted;
 use crate::wire::{Parcel, damaged};
-use crate::{Error, Processes, Rank, Reader, Result, Uneven, Wire, Writer};
+use crate::{DType, Error, Processes, Rank, Reader, Result, Uneven, Wire, Writer};
 
 /// The first that a child hears.
 pub(crate) struct Hello {
@@ -21,6 +22,8 @@ pub(crate) struct Hello {
     pub level: u8,
     /// Pieces of work that the child may have open at once.
     pub overlap: usize,
+    /// Which of the nodes fills rows of batches.
+    pub fills: Option<usize>,
 }
 
 impl Wire for Hello {
@@ -31,7 +34,8 @@ impl Wire for Hello {
         self.likeness.encode(to)?;
         self.processes.encode(to)?;
         self.level.encode(to)?;
-        self.overlap.encode(to)
+        self.overlap.encode(to)?;
+        self.fills.encode(to)
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         Ok(Hello {
@@ -42,6 +46,7 @@ impl Wire for Hello {
             processes: Wire::decode(from)?,
             level: Wire::decode(from)?,
             overlap: Wire::decode(from)?,
+            fills: Wire::decode(from)?,
         })
     }
 }
@@ -60,9 +65,17 @@ pub(crate) struct RunFacts {
 #[derive(Debug, PartialEq)]
 pub(super) enum Order {
     Hello,
-    Job(JobFacts),
+    Job(JobFacts, Option<Grants>),
     /// Nobody wants what jobs up to this number give.
     Cancel(u64),
+}
+
+/// Rows of batches that a child may fill, for each item that it gets.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Grants {
+    pub wanted: Wanted,
+    /// The number of lent memory, and the place in it, in bytes.
+    pub rows: Vec<(u64, usize)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +88,7 @@ impl Order {
     pub(super) fn write(&self, to: &mut Writer<'_>) {
         match self {
             Order::Hello => to.raw(&[0]),
-            Order::Job(JobFacts { number, run }) => {
+            Order::Job(JobFacts { number, run }, grants) => {
                 to.raw(&[1]);
                 let uneven = match run.uneven {
                     None => 0,
@@ -87,6 +100,18 @@ impl Order {
                 let Rank { index, world } = run.rank;
                 for n in [*number, run.seed, run.epoch, index as u64, world as u64, uneven, run.round] {
                     to.number(n);
+                }
+                match grants {
+                    None => to.raw(&[0]),
+                    Some(Grants { wanted: (dtype, len), rows }) => {
+                        to.raw(&[1, *dtype as u8]);
+                        to.number(*len as u64);
+                        to.number(rows.len() as u64);
+                        for (memory, place) in rows {
+                            to.number(*memory);
+                            to.number(*place as u64);
+                        }
+                    }
                 }
             }
             Order::Cancel(number) => {
@@ -114,7 +139,13 @@ impl Order {
                     other => return Err(damaged(format_args!("{other} is no rule for uneven ranks"))),
                 };
                 let rank = Rank { index: index as usize, world: world as usize };
-                Order::Job(JobFacts { number, run: RunFacts { seed, epoch, rank, uneven, round } })
+                let facts = JobFacts { number, run: RunFacts { seed, epoch, rank, uneven, round } };
+                let grants = bool::decode(from)?.then(|| -> Result<Grants> {
+                    let wanted = (DType::decode(from)?, usize::decode(from)?);
+                    let rows = (0..from.count()?).map(|_| Ok((from.number()?, usize::decode(from)?)));
+                    Ok(Grants { wanted, rows: rows.collect::<Result<_>>()? })
+                });
+                Order::Job(facts, grants.transpose()?)
             }
             2 => Order::Cancel(from.number()?),
             other => return Err(damaged(format_args!("{other} is no order"))),
@@ -141,6 +172,10 @@ pub(super) struct Done {
     pub spent: u64,
     /// For each node what its counters counted.
     pub counted: Vec<Vec<u64>>,
+    /// The row that its part asked for last.
+    pub wanted: Option<Wanted>,
+    /// Somebody in the child has a row still that was granted.
+    pub keeps: bool,
 }
 
 /// Something for the log.
@@ -164,11 +199,16 @@ impl Report {
                 to.raw(&[2]);
                 to.number(*number);
             }
-            Report::Done(Done { number, spent, counted }) => {
+            Report::Done(Done { number, spent, counted, wanted, keeps }) => {
                 to.raw(&[3]);
                 to.number(*number);
                 to.number(*spent);
                 counted.encode(to)?;
+                to.raw(&[u8::from(*keeps), u8::from(wanted.is_some())]);
+                if let Some((dtype, len)) = wanted {
+                    to.raw(&[*dtype as u8]);
+                    to.number(*len as u64);
+                }
             }
             Report::Log(Log { level, target, text }) => {
                 to.raw(&[4, *level]);
@@ -184,11 +224,12 @@ impl Report {
             0 => Report::Ready,
             1 => Report::Refused(Error::decode(from)?),
             2 => Report::Output(from.number()?),
-            3 => Report::Done(Done {
-                number: from.number()?,
-                spent: from.number()?,
-                counted: Wire::decode(from)?,
-            }),
+            3 => {
+                let (number, spent, counted) = (from.number()?, from.number()?, Wire::decode(from)?);
+                let (keeps, wants) = (bool::decode(from)?, bool::decode(from)?);
+                let wanted = if wants { Some((DType::decode(from)?, usize::decode(from)?)) } else { None };
+                Report::Done(Done { number, spent, counted, wanted, keeps })
+            }
             4 => Report::Log(Log {
                 level: Wire::decode(from)?,
                 target: Wire::decode(from)?,
@@ -236,7 +277,9 @@ mod tests {
             uneven: Some(Uneven::Pad),
             round: 9,
         };
-        for order in [Order::Hello, Order::Cancel(1 << 40), Order::Job(JobFacts { number: 7, run })] {
+        let facts = JobFacts { number: 7, run };
+        let grants = Grants { wanted: (DType::F32, 300), rows: vec![(1, 0), (2, 1200)] };
+        for order in [Order::Hello, Order::Cancel(1 << 40), Order::Job(facts, None), Order::Job(facts, Some(grants))] {
             let mut writer = Writer::new();
             order.write(&mut writer);
             assert_eq!(whole(&Parcel::of(writer), Order::read).unwrap(), order);
@@ -249,7 +292,13 @@ mod tests {
             Report::Ready,
             Report::Refused(Error::user("no")),
             Report::Output(5),
-            Report::Done(Done { number: 5, spent: 1000, counted: vec![vec![1, 2, 3, 4, 5]] }),
+            Report::Done(Done {
+                number: 5,
+                spent: 1000,
+                counted: vec![vec![1, 2, 3, 4, 5]],
+                wanted: Some((DType::U8, 7)),
+                keeps: true,
+            }),
             Report::Log(Log { level: 2, target: "a::b".into(), text: "hm".into() }),
         ];
         for report in reports {

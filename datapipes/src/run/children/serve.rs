@@ -13,14 +13,15 @@ use tokio::runtime::Handle;
 
 use super::isolate;
 use super::log::Lines;
-use super::protocol::{Done, Hello, JobFacts, Order, Report, counted, whole};
+use super::protocol::{Done, Grants, Hello, JobFacts, Order, Report, counted, whole};
 use crate::context::{Counters, RunInfo};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
+use crate::rows::{Granted, Memory, RowCursor};
 use crate::run::engine::BlockingPool;
 use crate::run::morsel::{Chain, Link};
-use crate::wire::{ChunkWire, Parcel};
+use crate::wire::{ChunkWire, Parcel, damaged};
 use crate::{Context, Error, ErrorKind, Result, Wire, Writer};
 
 /// What may wait to be taken by the parent.
@@ -39,7 +40,7 @@ pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
         .map_err(Error::io)?;
     let outcome = runtime.block_on(async {
         let lifeline = orders.try_clone().map_err(Error::io)?;
-        let mut orders = ProcessTake::new(orders).map_err(Error::io)?;
+        let mut orders = ProcessTake::new(orders).map_err(Error::io)?.borrowing();
         let mut reports = ProcessPut::new(reports, LIMITS).map_err(Error::io)?;
         let Some(hello) = poll_fn(|cx| orders.poll_parcel(cx)).await else { return Ok(()) };
         let part = catch_unwind(AssertUnwindSafe(|| Part::make(&hello, lifeline)));
@@ -69,6 +70,8 @@ struct Part {
     input: Arc<dyn ChunkWire>,
     output: Arc<dyn ChunkWire>,
     overlap: usize,
+    /// Which of the nodes fills rows of batches.
+    fills: Option<usize>,
     lines: Arc<Lines>,
 }
 
@@ -107,11 +110,11 @@ impl Part {
         for (node, (name, source)) in flow.nodes[1..].iter_mut().zip(hello.names.iter().zip(hello.sources)) {
             (node.name, node.source) = (name.as_str().into(), source);
         }
-        Ok(Part { flow, input, output, overlap: hello.overlap.max(1), lines })
+        Ok(Part { flow, input, output, overlap: hello.overlap.max(1), fills: hello.fills, lines })
     }
 
     /// Starts a piece of work.
-    fn begin(&self, facts: JobFacts, chunk: Box<dyn std::any::Any + Send>) -> Job {
+    fn begin(&self, facts: JobFacts, granted: Arc<Granted>, chunk: Box<dyn std::any::Any + Send>) -> Job {
         let cancelled = Arc::new(AtomicBool::new(false));
         let run = RunInfo {
             seed: facts.run.seed,
@@ -122,12 +125,16 @@ impl Part {
             offload: Some(Arc::new(BlockingPool(Handle::current()))),
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..].iter().map(|_| Arc::default()).collect();
-        let links = self.flow.nodes[1..].iter().zip(&counters).map(|(node, counters)| {
+        let links = self.flow.nodes[1..].iter().zip(&counters).enumerate().map(|(place, (node, counters))| {
             let Op::Pipe(pipe) = &node.node.op else {
                 unreachable!("a part is made of pipes, as the parent checked")
             };
             let context =
                 Context::new(node.name.clone(), node.source, run.clone(), facts.run.round, counters.clone());
+            let context = match self.fills == Some(place) {
+                true => context.with_rows(RowCursor::granted(granted.clone())),
+                false => context,
+            };
             Link { pipe: pipe.clone(), context, edge: node.node.edge.clone(), rows: None }
         });
         let input = self.flow.nodes[0].node.edge.clone();
@@ -144,6 +151,7 @@ impl Part {
         };
         Job {
             number: facts.number,
+            granted,
             stream,
             ready,
             edge,
@@ -165,6 +173,7 @@ struct Job {
     ready: Option<AnyChunk>,
     edge: Arc<dyn Edge>,
     counters: Vec<Arc<Counters>>,
+    granted: Arc<Granted>,
     cancelled: Arc<AtomicBool>,
     begun: Instant,
     /// Nanoseconds of work.
@@ -258,10 +267,11 @@ impl Server {
     fn order(&mut self, parcel: &Parcel) -> Result<()> {
         let mut from = parcel.reader();
         match Order::read(&mut from)? {
-            Order::Job(facts) => {
+            Order::Job(facts, grants) => {
                 let chunk = self.part.input.decode(&mut from)?;
                 from.end()?;
-                self.jobs.push_back(self.part.begin(facts, chunk));
+                let granted = Arc::new(self.granted(grants)?);
+                self.jobs.push_back(self.part.begin(facts, granted, chunk));
             }
             Order::Cancel(number) => {
                 let cancelled = self.jobs.iter_mut().filter(|job| job.number <= number);
@@ -270,6 +280,20 @@ impl Server {
             Order::Hello => return Err(Error::new(ErrorKind::Protocol, "a second greeting")),
         }
         Ok(())
+    }
+
+    /// The rows that came with a job.
+    fn granted(&self, grants: Option<Grants>) -> Result<Granted> {
+        let Some(Grants { wanted, rows }) = grants else { return Ok(Granted::default()) };
+        let missing = || damaged("a row of memory that was not lent");
+        let rows = rows.into_iter().map(|(memory, place)| {
+            let memory: Arc<dyn Memory> = self.orders.lent(memory).ok_or_else(missing)?.clone();
+            Ok((memory, place))
+        });
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        // SAFETY: the parent grants a row to one job of one child at a time, and does not look at it before it is told that it is
+        // filled; `done` says when somebody here has kept one.
+        unsafe { Granted::new(rows.into_iter(), wanted) }.ok_or_else(missing)
     }
 
     fn output(&mut self, chunk: AnyChunk) -> Result<()> {
@@ -282,10 +306,13 @@ impl Server {
     }
 
     fn done(&mut self) -> Result<()> {
-        let job = self.jobs.pop_front().expect("it has ended");
+        let mut job = self.jobs.pop_front().expect("it has ended");
+        // What its pipes hold of it goes first.
+        job.stream = None;
         let spent = if self.part.overlap > 1 { job.begun.elapsed().as_nanos() as u64 } else { job.busy };
         let counted = job.counters.iter().map(|counters| counted(counters)).collect();
-        self.report(&Report::Done(Done { number: job.number, spent, counted }))
+        let (wanted, keeps) = (job.granted.asked(), job.granted.is_kept());
+        self.report(&Report::Done(Done { number: job.number, spent, counted, wanted, keeps }))
     }
 
     fn report(&mut self, report: &Report) -> Result<()> {

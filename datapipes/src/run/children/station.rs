@@ -1,10 +1,12 @@
 //! One place of a crew: a child in it, the next when that ends, and what the child has to do.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -13,10 +15,11 @@ use tokio::time::Sleep;
 use super::child::Child;
 use super::crew::{Alive, Job, Plan, Shared};
 use super::log::tell;
-use super::protocol::{self, Done, JobFacts, Order, Report};
+use super::protocol::{self, Done, Grants, JobFacts, Order, Report};
 use super::vitals::OomWatch;
 use crate::graph::AnyChunk;
-use crate::queue::{Put, Weight};
+use crate::queue::{Put, Shared as SharedMemory, Weight};
+use crate::rows::Part;
 use crate::wire::{Parcel, damaged};
 use crate::{Error, ErrorKind, Result, Work, Writer};
 
@@ -28,6 +31,8 @@ const START: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(1);
 /// After so long without an answer the log says so, where there is no time limit.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Bytes of a row from which on a child fills it where it is read.
+const WORTH_A_GRANT: usize = 16 << 10;
 /// How often the memory of a child is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -112,6 +117,7 @@ impl Station {
             looked: Instant::now(),
             cancelled: 0,
             items: 0,
+            lent: HashMap::new(),
             timer: Box::pin(tokio::time::sleep(START)),
             warned: false,
         };
@@ -121,6 +127,8 @@ impl Station {
         self.plan().figures.gone(pid);
         let how = match end {
             End::Dismissed => {
+                // First the child, which may be writing to rows of theirs.
+                drop(child);
                 tasks.into_iter().for_each(|task| self.shared.give_back(task.number, task.job));
                 return;
             }
@@ -237,6 +245,8 @@ struct Shift<'a> {
     /// The number up to which it was told that nothing is wanted.
     cancelled: u64,
     items: u64,
+    /// The memory that was lent to it.
+    lent: HashMap<u64, Weak<SharedMemory>>,
     timer: Pin<Box<Sleep>>,
     warned: bool,
 }
@@ -331,7 +341,11 @@ impl Shift<'_> {
 
     fn report(&mut self, parcel: &Parcel) -> Result<Option<End>> {
         let mut from = parcel.reader();
-        match Report::read(&mut from)? {
+        let report = Report::read(&mut from)?;
+        if !matches!(report, Report::Output(_)) {
+            from.end()?;
+        }
+        match report {
             Report::Ready if !self.ready => self.ready = true,
             Report::Ready => return Err(damaged("ready twice")),
             Report::Refused(error) => {
@@ -340,12 +354,17 @@ impl Shift<'_> {
             }
             Report::Log(log) => tell(&self.station.plan().node, self.station.place, &log),
             Report::Output(number) => {
-                let plan = self.station.plan();
-                let mut chunk = plan.edge.weigh(plan.output.decode(&mut from)?);
                 let task = self.tasks.front_mut().filter(|task| task.number == number);
-                let task = task.ok_or_else(|| {
-                    damaged(format_args!("an output of job {number}, which it does not have"))
-                })?;
+                let task =
+                    task.ok_or_else(|| damaged(format_args!("an output of job {number}, which it does not have")))?;
+                let granted = match task.alone {
+                    None => &mut task.job.granted[..],
+                    Some(item) => task.job.granted.get_mut(item..item + 1).unwrap_or_default(),
+                };
+                let plan = &self.station.shared.plan;
+                let mut from = from.with_grants(granted);
+                let mut chunk = plan.edge.weigh(plan.output.decode(&mut from)?);
+                from.end()?;
                 if task.alone.is_some() {
                     let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
                     task.seen += chunk.len;
@@ -359,7 +378,6 @@ impl Shift<'_> {
             }
             Report::Done(done) => self.done(&done)?,
         }
-        from.end()?;
         Ok(None)
     }
 
@@ -370,6 +388,13 @@ impl Shift<'_> {
         self.station.shared.progress();
         for (counters, counted) in task.job.counters.iter().zip(&done.counted) {
             protocol::count(counters, counted);
+        }
+        if let (Some(rows), Some(wanted)) = (&task.job.rows, done.wanted) {
+            rows.want(wanted);
+        }
+        if done.keeps {
+            // The child may write there for as long as it lives.
+            task.job.granted.drain(..).flatten().for_each(Part::abandon);
         }
         task.job.fate.spend(done.spent);
         task.job.gauge.busy_ns.fetch_add(done.spent, Ordering::Relaxed);
@@ -395,6 +420,9 @@ impl Shift<'_> {
         self.looked = Instant::now();
         let Some(vitals) = self.child.vitals() else { return };
         let alive = Alive { place: self.station.place, resident: vitals.resident, items: self.items };
+        // Memory that is gone here is let go there.
+        let child = &mut self.child;
+        self.lent.retain(|id, memory| memory.strong_count() > 0 || child.orders.unlend(*id).is_err());
         let plan = self.station.plan();
         plan.figures.set(self.child.id(), alive);
         if plan.processes.memory.is_some_and(|memory| vitals.near(memory)) && !self.leaving {
@@ -440,11 +468,34 @@ impl Shift<'_> {
         if self.tasks.is_empty() {
             self.heard = Instant::now();
         }
-        self.tasks.push_back(task);
-        let task = self.tasks.back().expect("put there just now");
-        let facts = JobFacts { number: task.number, run: task.job.run };
         let places = task.alone.map_or(0..task.job.chunk.len, |item| item..item + 1);
-        self.send(cx, &Order::Job(facts), Some(places))
+        let grants = self.grants(&mut task.job, places.clone());
+        let facts = JobFacts { number: task.number, run: task.job.run };
+        self.tasks.push_back(task);
+        self.send(cx, &Order::Job(facts, grants), Some(places))
+    }
+
+    /// The rows that a job's items will be, for the child to fill.
+    fn grants(&mut self, job: &mut Job, places: Range<usize>) -> Option<Grants> {
+        let rows = job.rows.as_ref()?;
+        let wanted = rows.wanted().filter(|(dtype, len)| dtype.size() * len >= WORTH_A_GRANT)?;
+        if job.granted.is_empty() && job.chunk.errors == 0 {
+            let numbers = job.first..job.first + job.chunk.len as u64;
+            job.granted = numbers.map(|number| rows.grant(number)).collect();
+        }
+        let mut granted = Vec::new();
+        for part in job.granted.get(places)? {
+            // What the rows are like may have changed since they were granted.
+            let part = part.as_ref().filter(|part| (part.dtype(), part.len()) == wanted)?;
+            let (memory, place) = part.place()?;
+            let memory = memory.as_any().downcast::<SharedMemory>().ok()?;
+            if !self.lent.contains_key(&memory.id) {
+                self.child.orders.lend(&memory).ok()?;
+                self.lent.insert(memory.id, Arc::downgrade(&memory));
+            }
+            granted.push((memory.id, place));
+        }
+        Some(Grants { wanted, rows: granted })
     }
 
     /// Sends an order, with these places of the chunk of the last task.
@@ -452,7 +503,7 @@ impl Shift<'_> {
         &mut self,
         cx: &mut Context<'_>,
         order: &Order,
-        places: Option<std::ops::Range<usize>>,
+        places: Option<Range<usize>>,
     ) -> Result<bool> {
         let mut writer = Writer::new();
         order.write(&mut writer);
@@ -494,7 +545,6 @@ impl Shift<'_> {
                     self.child.kill();
                     let unwanted = self.tasks.iter().all(|task| !self.station.shared.is_wanted(task.number));
                     if self.ready && unwanted {
-                        self.tasks.clear();
                         return Some(End::Dismissed);
                     }
                     return Some(End::Silent(limit));

@@ -1,0 +1,62 @@
+//! Memory of one process that another may write to: rows of batches, which are filled where they are read.
+
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::memfd::Memfd;
+use super::memory::Common;
+use crate::Result;
+use crate::rows::Memory;
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Memory that can be lent to other processes, by [`ProcessPut::lend`](super::ProcessPut::lend).
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub id: u64,
+    /// Kept for processes that start later.
+    pub(super) memory: Memfd,
+    mapping: Common,
+}
+
+impl Shared {
+    /// New memory, zero, of at least so many bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Limit`](crate::ErrorKind::Limit) if there is not so much, or no descriptor.
+    pub(crate) fn new(len: usize) -> Result<Arc<Shared>> {
+        let memory = Memfd::new(len)?;
+        let mapping = Common::new(&memory)?;
+        Ok(Arc::new(Shared { id: NEXT.fetch_add(1, Ordering::Relaxed), memory, mapping }))
+    }
+}
+
+impl Memory for Shared {
+    fn start(&self) -> NonNull<u8> {
+        self.mapping.start()
+    }
+    fn len(&self) -> usize {
+        self.mapping.len()
+    }
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// Memory that was lent to this process.
+#[derive(Debug)]
+pub(crate) struct Lent(pub(super) Common);
+
+impl Memory for Lent {
+    fn start(&self) -> NonNull<u8> {
+        self.0.start()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
