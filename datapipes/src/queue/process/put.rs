@@ -40,6 +40,8 @@ pub(crate) struct ProcessPut {
     backlog: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     /// Nobody listens, or nothing more can be said.
     gone: bool,
+    /// What nobody was told of when it happened.
+    fault: Option<Error>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,6 +89,7 @@ impl ProcessPut {
             fresh: Default::default(),
             backlog: VecDeque::new(),
             gone: false,
+            fault: None,
         })
     }
 
@@ -98,8 +101,7 @@ impl ProcessPut {
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
         self.hear();
         if !self.gone && !self.backlog.is_empty() {
-            // What went wrong has closed the queue.
-            let _ = ready!(self.poll_flush(cx));
+            self.fault = ready!(self.poll_flush(cx)).err();
         }
         loop {
             if self.gone {
@@ -108,7 +110,11 @@ impl ProcessPut {
             match self.room() {
                 0 => (),
                 room => {
-                    self.control.put_waits.0.store(0, Ordering::SeqCst);
+                    let waits = &self.control.put_waits.0;
+                    // Not to be written for each message: the other end reads it for each.
+                    if waits.load(Ordering::Relaxed) != 0 {
+                        waits.store(0, Ordering::SeqCst);
+                    }
                     return Poll::Ready(Some(room));
                 }
             }
@@ -117,8 +123,8 @@ impl ProcessPut {
             if self.room() > 0 {
                 continue;
             }
-            if ready!(self.socket.poll_readable(cx)).is_err() {
-                self.close();
+            if let Err(error) = ready!(self.socket.poll_readable(cx)) {
+                self.fault = Some(self.broken(error));
             } else if self.hear() == AT_ONCE {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -189,10 +195,14 @@ impl ProcessPut {
                 return Poll::Ready(Ok(()));
             }
             if let Err(error) = ready!(self.socket.poll_writable(cx)) {
-                self.close();
-                return Poll::Ready(Err(error.into()));
+                return Poll::Ready(Err(self.broken(error)));
             }
         }
+    }
+
+    /// Once [`poll_ready`](ProcessPut::poll_ready) gave `None`: why, if it was not the other end that left.
+    pub(crate) fn fault(&self) -> Option<&Error> {
+        self.fault.as_ref()
     }
 
     /// Ends the stream with a fault, behind what was put.
@@ -292,7 +302,11 @@ impl ProcessPut {
             match self.socket.receive(&mut [0; 8], &mut fds) {
                 Ok(Received::Packet(_)) if fds.is_empty() => heard += 1,
                 Ok(Received::Later) => break,
-                Ok(Received::Packet(_) | Received::End) | Err(_) => self.close(),
+                Ok(Received::Packet(_) | Received::End) => self.close(),
+                Err(error) => {
+                    self.close();
+                    self.fault = Some(error);
+                }
             }
         }
         heard

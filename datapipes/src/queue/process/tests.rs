@@ -222,6 +222,20 @@ fn what_the_put_end_has_not_read_costs_nothing_that_it_put() {
     assert!(take.fault().is_none(), "{:?}", take.fault());
 }
 
+#[test]
+fn a_runtime_that_ends_before_the_queue_is_a_fault_at_both_ends() {
+    let runtime = runtime();
+    let (mut put, mut take) = runtime.block_on(async { ends(Limits { items: 1, bytes: usize::MAX }) });
+    send(&mut put, b"0", &[]).unwrap();
+    assert!(put.poll_ready(&mut noop()).is_pending());
+    drop(runtime);
+    assert_eq!(put.poll_ready(&mut noop()), Poll::Ready(None));
+    assert_eq!(put.fault().unwrap().kind(), ErrorKind::Io);
+    assert_eq!(next(&mut take).unwrap().head, b"0");
+    assert!(next(&mut take).is_none());
+    assert!(take.fault().is_some());
+}
+
 #[derive(Default)]
 struct Count(AtomicUsize);
 
