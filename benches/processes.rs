@@ -55,7 +55,10 @@ fn again<'a, T: Send + 'static>(name: &str, loader: DataLoader<T>) -> support::C
     let mut epoch = 0;
     case(name, move || {
         epoch += 1;
-        loader.epoch(epoch).blocking().for_each(|item| drop(std::hint::black_box(item.expect("no failures"))));
+        loader
+            .epoch(epoch)
+            .blocking()
+            .for_each(|item| drop(std::hint::black_box(item.expect("no failures"))));
     })
 }
 
@@ -152,7 +155,8 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     ];
     let small_peers = 100_000u64;
     let rounds = 5;
-    let own_ratios = compare("Values of 100 bytes", count as f64, "items", rounds, std::mem::take(&mut cases));
+    let own_ratios =
+        compare("Values of 100 bytes", count as f64, "items", rounds, std::mem::take(&mut cases));
     let seconds = {
         let loader = loader(range().in_processes(CHILDREN, small));
         let mut run = again("", loader);
@@ -178,10 +182,13 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         starts.push(String::from_utf8(output.stdout)?.trim().parse::<f64>()?);
     }
     bar("milliseconds to the first batch, with 2 processes to start", median(starts) * 1e3, 100.0, false);
-    let pauses: Vec<f64> = (0..5).map(|_| crashes()).map(|(longest, given_up)| {
-        assert_eq!(given_up, 10);
-        longest
-    }).collect();
+    let pauses: Vec<f64> = (0..5)
+        .map(|_| crashes())
+        .map(|(longest, given_up)| {
+            assert_eq!(given_up, 10);
+            longest
+        })
+        .collect();
     bar("milliseconds of the longest pause, with 10 items that crash", median(pauses) * 1e3, 100.0, false);
     Ok(())
 }

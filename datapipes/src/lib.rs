@@ -46,6 +46,7 @@
 mod chunk;
 mod collate;
 mod context;
+mod crossing;
 mod error;
 mod item;
 mod items;
@@ -73,6 +74,7 @@ pub mod testing;
 pub use chunk::Chunk;
 pub use collate::{Collate, Sequence};
 pub use context::{Context, Rank, Uneven};
+pub use crossing::Crossing;
 /// Makes a batch type of a struct; see the trait [`Collate`].
 #[cfg(feature = "derive")]
 pub use datapipes_derive::Collate;
@@ -80,7 +82,7 @@ pub use datapipes_derive::Collate;
 #[cfg(feature = "derive")]
 pub use datapipes_derive::Wire;
 pub use error::{BoxError, Error, ErrorKind, Ok, Result};
-pub use graph::{BuildError, Crossing, Graph};
+pub use graph::{BuildError, Graph};
 pub use index::{Indexed, Lookup, MapPipe};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};

@@ -44,6 +44,8 @@ pub(crate) type Maker = Arc<dyn Fn(usize) -> Option<Arc<dyn Memory>> + Send + Sy
 pub(crate) struct Pool {
     kept: Mutex<Vec<TypedVec>>,
     kept_memory: Mutex<Vec<Arc<dyn Memory>>>,
+    /// What a row has to be like, where a pipe in another process asked for one.
+    wanted: Mutex<Option<Wanted>>,
     /// Bytes that may be kept.
     bytes: usize,
 }
@@ -51,7 +53,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// Keeps so many bytes, and no more than some batches.
     pub(crate) fn new(bytes: usize) -> Self {
-        Pool { kept: Mutex::default(), kept_memory: Mutex::default(), bytes }
+        Pool { kept: Mutex::default(), kept_memory: Mutex::default(), wanted: Mutex::default(), bytes }
     }
 
     /// So many numbers or more, of any value.
@@ -106,8 +108,8 @@ pub(crate) struct Rows {
     /// Slabs that have rows left, by their number. A slab lives by its parts.
     open: Mutex<Vec<(i64, Weak<Slab>)>>,
     off: Arc<Off>,
-    /// Where they are filled by other processes: what makes memory for that, and what a row has to be like.
-    elsewhere: Option<(Maker, Mutex<Option<Wanted>>)>,
+    /// Where they are filled by other processes: what makes memory for that.
+    elsewhere: Option<Maker>,
 }
 
 /// What a pipe asks for: elements of this type, so many.
@@ -124,24 +126,28 @@ struct Off {
 
 impl Rows {
     pub(crate) fn new(pool: Arc<Pool>, batch: usize) -> Self {
-        Rows { pool, batch: batch.max(1) as i64, open: Mutex::default(), off: Arc::default(), elsewhere: None }
+        Rows {
+            pool,
+            batch: batch.max(1) as i64,
+            open: Mutex::default(),
+            off: Arc::default(),
+            elsewhere: None,
+        }
     }
 
     /// For rows that other processes fill.
     pub(crate) fn filled_elsewhere(self, make: Maker) -> Self {
-        Rows { elsewhere: Some((make, Mutex::default())), ..self }
+        Rows { elsewhere: Some(make), ..self }
     }
 
     /// A pipe in another process asked for such a row.
     pub(crate) fn want(&self, wanted: Wanted) {
-        if let Some((_, known)) = &self.elsewhere {
-            *known.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted);
-        }
+        *self.pool.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted);
     }
 
     /// What a row has to be like, once a pipe in another process has asked.
     pub(crate) fn wanted(&self) -> Option<Wanted> {
-        *self.elsewhere.as_ref()?.1.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.pool.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The row for the item that is number `number` of the stream, for another process to fill.
@@ -162,7 +168,7 @@ impl Rows {
             // Made outside of the lock; another worker may have been quicker.
             let slab = match &self.elsewhere {
                 None => Slab::new(self.pool.take::<T>(all), all, rows, &self.pool, (&self.off, shift)),
-                Some((make, _)) => {
+                Some(make) => {
                     let memory = self.pool.take_memory(all * size_of::<T>(), make)?;
                     Slab::of::<T>(memory, all, rows, Arc::downgrade(&self.pool), (self.off.clone(), shift))
                 }
@@ -265,7 +271,10 @@ impl Granted {
 
     fn take<T: Element>(&self, number: usize, len: usize) -> Option<Part> {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some((T::DTYPE, len));
-        let row = self.rows.get(number).filter(|row| self.dtype == Some(T::DTYPE) && row.len == len * size_of::<T>())?;
+        let row = self
+            .rows
+            .get(number)
+            .filter(|row| self.dtype == Some(T::DTYPE) && row.len == len * size_of::<T>())?;
         let slab = Slab::of::<T>(row.clone(), len, 0, Weak::new(), Default::default());
         Some(Part { slab: Arc::new(slab), start: 0, len, is_row: false })
     }

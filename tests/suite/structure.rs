@@ -8,22 +8,31 @@ use std::fs;
 use std::path::Path;
 
 /// The files that are the contract: they know only each other.
-const CONTRACT: &[&str] =
-    &["pipe", "item", "items", "chunk", "error", "context", "rng", "rows", "tensor", "ndarray", "collate"];
+const CONTRACT: &[&str] = &[
+    "pipe", "item", "items", "chunk", "crossing", "error", "context", "rng", "rows", "tensor", "ndarray",
+    "collate", "wire",
+];
 
 /// Which parts of `datapipes/src` a part may know besides itself.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &[]),
-    ("settings", &["contract"]),
-    ("graph", &["contract", "settings"]),
+    ("settings", &["contract", "processes"]),
+    // What the processes of a part are like: plain data.
+    ("processes", &["contract"]),
+    ("graph", &["contract", "settings", "processes"]),
     ("pipes", &["contract", "graph"]),
     ("index", &["contract", "graph"]),
-    ("plan", &["contract", "settings", "graph"]),
+    ("plan", &["contract", "settings", "processes", "graph"]),
     // What travels between processes is bytes and slices, and errors.
-    ("queue", &["contract", "wire"]),
-    ("run", &["contract", "settings", "graph", "plan", "queue"]),
-    ("loader", &["contract", "settings", "graph", "pipes", "index", "plan", "queue", "run"]),
-    ("testing", &["contract", "settings", "graph", "pipes", "index", "plan", "queue", "run", "loader"]),
+    ("queue", &["contract"]),
+    ("run", &["contract", "settings", "processes", "graph", "plan", "queue"]),
+    // The first line of `main` of who wants processes.
+    ("worker", &["run"]),
+    ("loader", &["contract", "settings", "processes", "graph", "pipes", "index", "plan", "queue", "run"]),
+    (
+        "testing",
+        &["contract", "settings", "processes", "graph", "pipes", "index", "plan", "queue", "run", "loader"],
+    ),
 ];
 
 /// What may be known against the table: by files whose path begins so, which name, and why. One that no file needs

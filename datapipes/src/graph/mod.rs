@@ -16,7 +16,6 @@ use std::sync::Arc;
 pub use self::check::BuildError;
 pub(crate) use self::erased::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks, typed};
 pub(crate) use self::flow::{Flow, FlowNode};
-pub use self::part::Crossing;
 pub(crate) use self::part::{Part, Recipe, likeness};
 
 use crate::pipe::{Inputs, Rerun, Split};
@@ -71,7 +70,7 @@ impl<T: Send + 'static> Graph<T> {
         });
         let (part, problem) = match pipe.is_separate_process().then(|| pipe.crossing()) {
             None => (None, None),
-            Some(Some(crossing)) => match crossing.into_part() {
+            Some(Some(crossing)) => match Part::of_pipe(crossing) {
                 Ok(part) => (Some(Arc::new(part)), None),
                 Err(error) => (None, Some(format!("wants a process of its own, but cannot travel: {error}"))),
             },

@@ -3,13 +3,13 @@
 //! Closures cannot be sent. But a child is the same executable, so a function without captures is at the same distance from any other
 //! in both processes: a part is sent as the place of the function that makes it, and the settings that it is given.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::{Graph, Hints, Input, Node, Op};
+use crate::crossing::{Crossing, Make};
 use crate::wire::{ChunkWire, Parcel, WireOf, damaged};
-use crate::{Context, Error, ErrorKind, Items, Pipe, Processes, Reader, Result, Source, Wire, Writer};
+use crate::{Context, Error, ErrorKind, Items, Processes, Reader, Result, Source, Wire, Writer};
 
 /// A part of a graph that runs in processes of its own.
 pub(crate) struct Part {
@@ -159,44 +159,29 @@ fn build_part_with<T: Wire, S: Wire, U: Wire>(
     Ok(Made::new::<T, U>(part(Graph::below(above), &settings)))
 }
 
-fn build_pipe<In: Wire, P: Pipe<In, Out: Wire> + Wire>(
-    _: *const (),
+fn build_pipe<In: Send + 'static, Out: Send + 'static>(
+    make: *const (),
     settings: &mut Reader<'_>,
     above: Option<Input>,
 ) -> Result<Made> {
-    let pipe = P::decode(settings)?;
-    Ok(Made::new::<In, P::Out>(Graph::<In>::below(above).pipe(pipe)))
+    // SAFETY: `Part::of_pipe` put it there together with this function, which has the types.
+    let make = unsafe { std::mem::transmute::<*const (), Make<In, Out>>(make) };
+    let pipe = make(settings)?;
+    let Some(Crossing { input, output, .. }) = pipe.crossing() else {
+        return Err(Error::new(ErrorKind::Config, "the pipe does not say how it travels, once it has"));
+    };
+    Ok(Made { root: Graph::<In>::below(above).pipe(pipe).input(), input, output })
 }
 
-/// How the items of a pipe that wants a process of its own travel, and the pipe itself; see [`Pipe::crossing`].
-pub struct Crossing<In, Out> {
-    part: Result<Part>,
-    types: PhantomData<fn(In) -> Out>,
-}
-
-impl<In: Wire, Out: Wire> Crossing<In, Out> {
-    /// For a pipe that can travel itself, by its settings.
-    pub fn of<P: Pipe<In, Out = Out> + Wire>(pipe: &P) -> Self {
-        let recipe = Recipe::new(build_pipe::<In, P>, std::ptr::null(), pipe);
-        let part = recipe.map(|recipe| Part {
-            processes: None,
-            recipe,
-            input: WireOf::<In>::new(),
-            output: WireOf::<Out>::new(),
-        });
-        Crossing { part, types: PhantomData }
-    }
-}
-
-impl<In, Out> Crossing<In, Out> {
-    pub(super) fn into_part(self) -> Result<Part> {
-        self.part
-    }
-}
-
-impl<In, Out> fmt::Debug for Crossing<In, Out> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crossing").finish_non_exhaustive()
+impl Part {
+    /// Of a pipe that wants processes of its own.
+    pub(super) fn of_pipe<In: Send + 'static, Out: Send + 'static>(
+        crossing: Crossing<In, Out>,
+    ) -> Result<Part> {
+        let Crossing { settings, make, input, output, .. } = crossing;
+        let recipe =
+            Recipe { build: build_pipe::<In, Out>, part: make as *const (), settings: Arc::new(settings?) };
+        Ok(Part { processes: None, recipe, input, output })
     }
 }
 

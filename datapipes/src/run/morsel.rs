@@ -153,7 +153,19 @@ impl Morsel {
             let counters = chain.links.iter().map(|link| link.context.counters().clone()).collect();
             let rows = chain.links.iter().find_map(|link| link.rows.clone());
             let granted = Vec::new();
-            lease.send(Job { run: *run, first, rows, granted, chunk, counters, gauge, fate: told, weight, put, ringer });
+            lease.send(Job {
+                run: *run,
+                first,
+                rows,
+                granted,
+                chunk,
+                counters,
+                gauge,
+                fate: told,
+                weight,
+                put,
+                ringer,
+            });
             let (slot, running) = (Box::new(take), Running::Crew);
             return Morsel { slot, _running: running, fate, items, out: Weight::default(), overtaken: 0 };
         }

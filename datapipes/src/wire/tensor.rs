@@ -47,8 +47,10 @@ impl Wire for Tensor {
         let len = checked_len(&shape, dtype).map_err(damaged)? * dtype.size();
         if number & GRANTED != 0 {
             let row = usize::decode(from)?;
-            let part = from.grant(row).filter(|part| part.dtype() == dtype && part.len() * dtype.size() == len);
-            let part = part.ok_or_else(|| damaged(format_args!("row {row}, which was not granted like that")))?;
+            let part =
+                from.grant(row).filter(|part| part.dtype() == dtype && part.len() * dtype.size() == len);
+            let part =
+                part.ok_or_else(|| damaged(format_args!("row {row}, which was not granted like that")))?;
             return Ok(Tensor::pooled(part, shape));
         }
         if len >= PAYLOAD {

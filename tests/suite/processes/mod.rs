@@ -1,5 +1,7 @@
 //! Parts of graphs in processes of their own.
 
+mod rows;
+
 use datapipes::{DataLoader, Graph};
 
 #[test]

@@ -21,6 +21,7 @@ mod put;
 mod slots;
 mod socket;
 mod take;
+#[cfg(test)]
 mod typed;
 
 #[cfg(test)]
@@ -37,7 +38,8 @@ use std::sync::Arc;
 pub(crate) use lent::Shared;
 pub(crate) use put::ProcessPut;
 pub(crate) use take::ProcessTake;
-pub(crate) use typed::{TypedPut, TypedTake};
+#[cfg(test)]
+use typed::{TypedPut, TypedTake};
 
 use memfd::Memfd;
 use memory::{Control, ControlPage};

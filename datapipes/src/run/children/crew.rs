@@ -23,9 +23,9 @@ use super::station::station;
 use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
+use crate::rows::{Maker, Memory, Part, Rows};
 use crate::run::morsel::{Fate, Ringer};
 use crate::run::segment::SegmentGauge;
-use crate::rows::{Maker, Memory, Part, Rows};
 use crate::wire::ChunkWire;
 use crate::{Error, ErrorKind, Processes};
 

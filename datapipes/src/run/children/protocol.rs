@@ -279,7 +279,9 @@ mod tests {
         };
         let facts = JobFacts { number: 7, run };
         let grants = Grants { wanted: (DType::F32, 300), rows: vec![(1, 0), (2, 1200)] };
-        for order in [Order::Hello, Order::Cancel(1 << 40), Order::Job(facts, None), Order::Job(facts, Some(grants))] {
+        for order in
+            [Order::Hello, Order::Cancel(1 << 40), Order::Job(facts, None), Order::Job(facts, Some(grants))]
+        {
             let mut writer = Writer::new();
             order.write(&mut writer);
             assert_eq!(whole(&Parcel::of(writer), Order::read).unwrap(), order);

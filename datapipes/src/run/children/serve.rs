@@ -125,18 +125,24 @@ impl Part {
             offload: Some(Arc::new(BlockingPool(Handle::current()))),
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..].iter().map(|_| Arc::default()).collect();
-        let links = self.flow.nodes[1..].iter().zip(&counters).enumerate().map(|(place, (node, counters))| {
-            let Op::Pipe(pipe) = &node.node.op else {
-                unreachable!("a part is made of pipes, as the parent checked")
-            };
-            let context =
-                Context::new(node.name.clone(), node.source, run.clone(), facts.run.round, counters.clone());
-            let context = match self.fills == Some(place) {
-                true => context.with_rows(RowCursor::granted(granted.clone())),
-                false => context,
-            };
-            Link { pipe: pipe.clone(), context, edge: node.node.edge.clone(), rows: None }
-        });
+        let links =
+            self.flow.nodes[1..].iter().zip(&counters).enumerate().map(|(place, (node, counters))| {
+                let Op::Pipe(pipe) = &node.node.op else {
+                    unreachable!("a part is made of pipes, as the parent checked")
+                };
+                let context = Context::new(
+                    node.name.clone(),
+                    node.source,
+                    run.clone(),
+                    facts.run.round,
+                    counters.clone(),
+                );
+                let context = match self.fills == Some(place) {
+                    true => context.with_rows(RowCursor::granted(granted.clone())),
+                    false => context,
+                };
+                Link { pipe: pipe.clone(), context, edge: node.node.edge.clone(), rows: None }
+            });
         let input = self.flow.nodes[0].node.edge.clone();
         let chain = Chain { links: links.collect(), input };
         let applied = catch_unwind(AssertUnwindSafe(|| {

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -355,8 +355,9 @@ impl Shift<'_> {
             Report::Log(log) => tell(&self.station.plan().node, self.station.place, &log),
             Report::Output(number) => {
                 let task = self.tasks.front_mut().filter(|task| task.number == number);
-                let task =
-                    task.ok_or_else(|| damaged(format_args!("an output of job {number}, which it does not have")))?;
+                let task = task.ok_or_else(|| {
+                    damaged(format_args!("an output of job {number}, which it does not have"))
+                })?;
                 let granted = match task.alone {
                     None => &mut task.job.granted[..],
                     Some(item) => task.job.granted.get_mut(item..item + 1).unwrap_or_default(),
@@ -499,12 +500,7 @@ impl Shift<'_> {
     }
 
     /// Sends an order, with these places of the chunk of the last task.
-    fn send(
-        &mut self,
-        cx: &mut Context<'_>,
-        order: &Order,
-        places: Option<Range<usize>>,
-    ) -> Result<bool> {
+    fn send(&mut self, cx: &mut Context<'_>, order: &Order, places: Option<Range<usize>>) -> Result<bool> {
         let mut writer = Writer::new();
         order.write(&mut writer);
         if let Some(places) = places {

@@ -1,0 +1,110 @@
+//! Rows of batches that children fill where the parent reads them.
+
+use datapipes::{Arity, Context, DataLoader, Facts, Graph, Items, OnError, Pipe, Tensor};
+
+/// Elements of a row: 32 KiB of them.
+const WIDTH: usize = 8192;
+
+/// A row of each integer. Three of them end the process, or fail.
+#[derive(Clone)]
+struct Wide;
+
+const ABORTS: u64 = 37;
+const FAILS: u64 = 90;
+
+impl Pipe<u64> for Wide {
+    type Out = Tensor;
+
+    fn apply(&self, input: Items<u64>, cx: &Context) -> Items<Tensor> {
+        let rows = cx.clone();
+        input.each(cx, move |item| {
+            Some(item.try_map(|n| {
+                let mut row = rows.row::<f32>([WIDTH])?;
+                // Half of it, so that what a dead child left is overwritten.
+                row.as_mut_slice::<f32>()?[..WIDTH / 2].fill(-1.0);
+                match n {
+                    ABORTS => std::process::abort(),
+                    FAILS => return Err(datapipes::Error::user("unlucky")),
+                    _ => row.as_mut_slice::<f32>()?.fill(n as f32),
+                }
+                Ok(row)
+            }))
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_rows()
+    }
+}
+
+fn wide(numbers: Graph<u64>) -> Graph<Tensor> {
+    numbers.pipe(Wide).named("wide")
+}
+
+/// Whether memory is shared with other processes.
+fn is_shared(tensor: &Tensor) -> bool {
+    let address = tensor.as_bytes().as_ptr() as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:datapipes")).any(|line| {
+        let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let [from, to] = [from, to].map(|text| usize::from_str_radix(text, 16).unwrap());
+        (from..to).contains(&address)
+    })
+}
+
+#[test]
+fn batches_are_filled_by_children_without_a_copy() {
+    let graph = Graph::range(0..30).in_processes(2, wide).batch(8).collate();
+    let loader = DataLoader::builder(graph).build().unwrap();
+    assert!(loader.explain().contains("straight into batches of 8"), "{}", loader.explain());
+    let mut shared = 0;
+    for epoch in 0..6 {
+        let mut next = 0;
+        for batch in loader.epoch(epoch).blocking() {
+            let batch = batch.unwrap();
+            shared += usize::from(is_shared(&batch));
+            for row in batch.as_slice::<f32>().unwrap().chunks(WIDTH) {
+                assert!(row.iter().all(|&v| v == next as f32), "row {next} of epoch {epoch}: {}", row[0]);
+                next += 1;
+            }
+        }
+        assert_eq!(next, 30);
+    }
+    // All but those of the first epoch's start, where what a row is like is not known yet.
+    assert!(shared >= 20, "{shared} of 24 batches");
+}
+
+#[test]
+fn what_a_child_leaves_half_filled_is_not_seen() {
+    let graph = Graph::range(0..200).in_processes(2, wide).batch(8).collate();
+    let policy = OnError::skip(10);
+    let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
+    let mut seen = Vec::new();
+    // Some are kept, so that memory cannot be used again while it is read.
+    let mut kept = Vec::new();
+    for batch in loader.epoch(0).blocking() {
+        let batch = batch.unwrap();
+        for row in batch.as_slice::<f32>().unwrap().chunks(WIDTH) {
+            assert!(row.iter().all(|&v| v == row[0]));
+            seen.push(row[0] as u64);
+        }
+        if seen.len() % 3 == 0 {
+            kept.push((seen.len() - batch.shape()[0], batch));
+        }
+    }
+    let good: Vec<u64> = (0..200).filter(|n| ![ABORTS, FAILS].contains(n)).collect();
+    assert_eq!(seen, good);
+    for (place, batch) in kept {
+        for (row, n) in batch.as_slice::<f32>().unwrap().chunks(WIDTH).zip(&good[place..]) {
+            assert!(row.iter().all(|&v| v == *n as f32));
+        }
+    }
+    let errors: Vec<String> = policy.skipped().into_iter().map(|skipped| skipped.error).collect();
+    assert_eq!(errors[0], "wide: 0:37: crashed: the process that worked on it ended by SIGABRT (signal 6)");
+    assert_eq!(errors[1], "wide: 0:90: unlucky");
+}
