@@ -34,6 +34,7 @@ mod backoff;
 mod file;
 mod graph;
 mod splits;
+mod wire;
 
 pub use backoff::Backoff;
 pub use file::{File, FileRef};
