@@ -291,7 +291,8 @@ fn encode_error(error: &Error, to: &mut Writer<'_>) {
     let causes = &causes[..causes.len().min(MOST_CAUSES)];
     to.number(causes.len() as u64);
     causes.iter().for_each(|cause| put_text(cause, to));
-    to.number(error.pause().map_or(0, |pause| pause.as_micros() as u64 + 1));
+    let micros = |pause: Duration| u64::try_from(pause.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
+    to.number(error.pause().map_or(0, micros));
 }
 
 fn decode_error(from: &mut Reader<'_>) -> Result<Error> {

@@ -1,5 +1,8 @@
 //! `Wire` for what this crate's graphs carry: a line beside each type.
 
+#[cfg(test)]
+mod tests;
+
 use datapipes::{Error, ErrorKind, Reader, Result, Writer};
 use serde_json::Value;
 
