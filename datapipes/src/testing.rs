@@ -22,7 +22,7 @@ use bytes::Bytes;
 use futures::Stream;
 
 use crate::items::{Chunks, Demand};
-use crate::wire::{ChunkWire as _, Parcel, WireOf};
+use crate::wire::{Parcel, WireOf};
 use crate::{
     Arity, Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Reader, Result, Tensor,
     Wire, Writer,

@@ -108,7 +108,9 @@ pub(crate) fn decode_message_pack(from: &mut Reader<'_>) -> Result<rmpv::Value> 
     let mut ahead = from.clone();
     let whole = ahead.raw(ahead.left())?;
     let mut rest = whole;
-    let value = rmpv::decode::read_value_with_max_depth(&mut rest, DEEPEST + 2).map_err(Reader::damaged)?;
+    // It counts a map twice.
+    let deepest = 2 * (DEEPEST + 1);
+    let value = rmpv::decode::read_value_with_max_depth(&mut rest, deepest).map_err(Reader::damaged)?;
     from.raw(whole.len() - rest.len())?;
     Ok(value)
 }

@@ -37,7 +37,9 @@ fn check<T: Wire + Debug>(value: T) {
 fn files_and_samples() {
     check(File::new("a.txt", "some text"));
     check(Sample::new("train/17").with("jpg", vec![0xff, 0xd8]).with("cls", "3\n"));
-    check(FileRef { size: Some(7), ..FileRef::new("/data/a.tar") });
+    let mut sized = FileRef::new("/data/a.tar");
+    sized.size = Some(7);
+    check(sized);
     let listed = FileRef::below("/data".as_ref(), "b/c.txt".as_ref());
     let back = sent(&listed).unwrap();
     assert_eq!((back.name(), &back.path), ("b/c.txt".into(), &listed.path));
