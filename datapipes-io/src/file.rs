@@ -14,6 +14,8 @@ use crate::wire::wire_struct;
 
 /// A file that was listed, or is known by name, and has not been read.
 ///
+/// It can go to other processes if it is a file of this machine; one of a [`store`](FileRef::store) has to be read before.
+///
 /// ```
 /// use datapipes_io::FileRef;
 /// assert_eq!(FileRef::new("train/a.tar").name(), "train/a.tar");
