@@ -91,7 +91,7 @@ pub fn collate(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
 /// `Wire`. An enum is written as the number of its variant, and the fields of that.
 ///
 /// ```
-/// use datapipes::{Graph, Tensor, Wire};
+/// use datapipes::{Tensor, Wire};
 ///
 /// #[derive(Debug, PartialEq, Wire)]
 /// struct Example<L> {
@@ -104,8 +104,8 @@ pub fn collate(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
 /// #[derive(Debug, PartialEq, Wire)]
 /// enum Label { Unknown, Class(u32), Words { words: Vec<String> } }
 ///
-/// fn can_travel<T: Wire>(_: &Graph<T>) {}
-/// can_travel(&Graph::from_vec(Vec::<Example<Label>>::new()));
+/// fn can_travel<T: Wire>() {}
+/// can_travel::<Example<Label>>();
 /// ```
 ///
 /// - `#[wire(skip)]`: the field is not written, and is its type's `Default` on the other side.

@@ -1,6 +1,6 @@
 //! Cuts and flips: pixels move, none is computed.
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 use crate::Image;
 use crate::geometry::raster::{self, Raster};
@@ -16,6 +16,19 @@ pub struct Rect {
     pub width: u32,
     /// How many rows.
     pub height: u32,
+}
+
+impl Wire for Rect {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.x.encode(to)?;
+        self.y.encode(to)?;
+        self.width.encode(to)?;
+        self.height.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (x, y, width, height) = Wire::decode(from)?;
+        Ok(Rect { x, y, width, height })
+    }
 }
 
 impl Rect {

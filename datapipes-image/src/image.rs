@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 /// Most pixels that a picture may have by default: as Pillow, where an error replaces the warning.
 pub(crate) const MAX_PIXELS: u64 = 178_956_970;
@@ -77,6 +77,21 @@ impl Image {
         assert!(x < self.width && y < self.height, "({x}, {y}) is outside {self:?}");
         let start = (y as usize * self.width as usize + x as usize) * usize::from(self.channels);
         &self.data[start..start + usize::from(self.channels)]
+    }
+}
+
+/// Size and pixels. Pixels of 64 KiB or more are copied once when they are read, since a picture owns them; a
+/// [`Tensor`](datapipes::Tensor) by [`to_tensor_u8`](crate::to_tensor_u8) or the like is not copied then.
+impl Wire for Image {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.width.encode(to)?;
+        self.height.encode(to)?;
+        self.channels.encode(to)?;
+        self.data.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (width, height, channels) = Wire::decode(from)?;
+        Image::new(width, height, channels, Wire::decode(from)?).map_err(Reader::damaged)
     }
 }
 

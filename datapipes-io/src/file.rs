@@ -7,10 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 use crate::stores::Store;
+use crate::wire::wire_struct;
 
 /// A file that was listed, or is known by name, and has not been read.
+///
+/// It can go to other processes if it is a file of this machine; one of a [`store`](FileRef::store) has to be read before.
 ///
 /// ```
 /// use datapipes_io::FileRef;
@@ -93,6 +97,32 @@ impl Hash for FileRef {
     }
 }
 
+/// A file of this machine, with its size and name.
+///
+/// One of a [`store`](FileRef::store) cannot travel: a store is connections, credentials and caches, which its URL does not tell.
+/// It is an error of [`Config`](ErrorKind::Config), which ends the epoch. Read such files before they go to other processes,
+/// by [`load_files`](crate::FileRefGraph::load_files): a [`File`] travels.
+#[cfg(any(unix, windows))]
+impl Wire for FileRef {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        if let Some(store) = &self.store {
+            let message = format!(
+                "a reference to {:?} in {} cannot travel to another process: read it before",
+                self.path,
+                store.url()
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        self.path.encode(to)?;
+        self.size.encode(to)?;
+        self.name_at.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (path, size) = (PathBuf::decode(from)?, Wire::decode(from)?);
+        Ok(FileRef { path, size, name_at: Wire::decode(from)?, store: None })
+    }
+}
+
 /// A file with its content: one of a store, or a member of an archive.
 ///
 /// ```
@@ -120,6 +150,8 @@ impl File {
         self.data.len() + self.name.len() + size_of::<Self>()
     }
 }
+
+wire_struct!(File { name, data });
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

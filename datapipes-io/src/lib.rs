@@ -19,6 +19,11 @@
 //! - [`tables`]: data sets in a database, a row a sample: SQLite, and Cassandra and ScyllaDB, by features.
 //! - [`SplitsFile`]: splits of a data set in a file.
 //!
+//! What graphs carry is [`Wire`](datapipes::Wire), so that it can go to other processes: files, samples, arrays, records, rows of
+//! [`tables`]. Three are not. A [`FileRef`] into a store says so when it is sent: load the file before. JSON, and rows of CSV and
+//! the like ([`formats::Row`]), are `serde_json`'s: put them into `datapipes::Serde`. Record batches are Arrow's, and an
+//! `NpzMember` is a place in an archive: take from them what you need before they are sent.
+//!
 //! Payloads are [`bytes::Bytes`], and stay where they were read: the members of an archive, and the fields of a
 //! sample, are slices of the archive's buffer. A small slice therefore keeps its whole archive in memory; copy it
 //! out (`Bytes::copy_from_slice`) before it enters a buffer in which it waits for long.
@@ -34,6 +39,7 @@ mod backoff;
 mod file;
 mod graph;
 mod splits;
+mod wire;
 
 pub use backoff::Backoff;
 pub use file::{File, FileRef};

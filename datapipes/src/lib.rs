@@ -28,6 +28,7 @@
 //! - Workers, order, ranks, memory, error policy: [`loader::Builder`] and [`OnError`].
 //! - The next batch on the GPU while a step is computed: [`DataLoader::prefetch_to_device`].
 //! - Figures and the bottleneck: [`DataLoader::stats`] and [`DataLoader::explain`].
+//! - What a value must be to go to another process: [`Wire`](trait@Wire).
 //! - What a sample must be to become part of a batch: [`Collate`]; what a batch is: [`Tensor`].
 //! - A step of your own: [`Graph::map`] and its siblings for a closure, [`Graph::through`] for a function from stream
 //!   to stream, [`Pipe`] where the executor should spread it over workers; [`Source`] for data from elsewhere.

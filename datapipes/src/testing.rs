@@ -18,10 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{self, Poll, Waker};
 
+use bytes::Bytes;
 use futures::Stream;
 
 use crate::items::{Chunks, Demand};
-use crate::wire::Parcel;
+use crate::wire::{Parcel, WireOf};
 use crate::{
     Arity, Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Reader, Result, Tensor,
     Wire, Writer,
@@ -468,10 +469,26 @@ pub fn wire_bytes<T: Wire>(value: &T) -> Result<Vec<u8>> {
     Ok([&[&head[..]], &payloads[..]].concat().concat())
 }
 
-/// A value from any bytes; what follows it is left. Large slices are not found, since they do not lie among the others.
+/// A value from any bytes, with slices of 64 KiB and more beside them; what follows it is left.
 ///
 /// # Errors
 /// Those of the value.
-pub fn wire_from<T: Wire>(bytes: &[u8]) -> Result<T> {
-    T::decode(&mut Reader::new(bytes, &[]))
+pub fn wire_from<T: Wire>(bytes: &[u8], large: &[Bytes]) -> Result<T> {
+    T::decode(&mut Reader::new(bytes, large))
+}
+
+/// Items from any bytes, as they travel between processes, and their bytes on the way from there.
+///
+/// # Errors
+/// Those of the message, not of its items.
+pub fn wire_chunk<T: Wire>(bytes: &[u8], large: &[Bytes]) -> Result<(Chunk<T>, Vec<u8>)> {
+    let wire = WireOf::<T>::new();
+    let any = wire.decode(&mut Reader::new(bytes, large))?;
+    let len = any.downcast_ref::<Chunk<T>>().map_or(0, Chunk::len);
+    let mut writer = Writer::new();
+    wire.encode(&*any, 0..len, &mut writer);
+    let (head, payloads) = writer.into_parts();
+    let again = [&[&head[..]], &payloads[..]].concat().concat();
+    let chunk = any.downcast::<Chunk<T>>().expect("it was read as such");
+    Ok((*chunk, again))
 }

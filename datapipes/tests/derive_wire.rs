@@ -91,19 +91,19 @@ fn a_tree_without_end_is_refused() {
         Node(Box<Tree>),
     }
     let bytes = vec![1; 1 << 20];
-    assert_eq!(wire_from::<Tree>(&bytes).unwrap_err().kind(), ErrorKind::Protocol);
+    assert_eq!(wire_from::<Tree>(&bytes, &[]).unwrap_err().kind(), ErrorKind::Protocol);
     assert!(matches!(sent(&Tree::Node(Box::new(Tree::Leaf))), Ok(Tree::Node(_))));
 }
 
 #[test]
 fn an_unknown_variant_is_named() {
-    let error = wire_from::<Sum>(&[9, 0, 0]).unwrap_err();
+    let error = wire_from::<Sum>(&[9, 0, 0], &[]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
     assert!(error.to_string().contains("Sum has no variant 9"), "{error}");
 
     #[derive(Debug, Wire)]
     enum Never {}
-    assert!(wire_from::<Never>(&[0]).unwrap_err().to_string().contains("Never has no variant 0"));
+    assert!(wire_from::<Never>(&[0], &[]).unwrap_err().to_string().contains("Never has no variant 0"));
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -209,28 +209,28 @@ fn fields_by_serde() {
 fn damaged_messages_of_serde_are_errors_that_name_the_type() {
     let whole = wire_bytes(&datapipes::Serde(record())).unwrap();
     for len in 0..whole.len() {
-        assert!(wire_from::<datapipes::Serde<Record>>(&whole[..len]).is_err());
+        assert!(wire_from::<datapipes::Serde<Record>>(&whole[..len], &[]).is_err());
     }
     for at in 0..whole.len() {
         for bit in 0..8 {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << bit;
-            let _ = wire_from::<datapipes::Serde<Record>>(&bytes);
+            let _ = wire_from::<datapipes::Serde<Record>>(&bytes, &[]);
         }
     }
     let message = |bytes: &[u8]| [&(bytes.len() as u64).to_ne_bytes()[..], bytes].concat();
     // A list, a text, bytes and a map of 2^32 - 1.
     for marker in [0xdd, 0xdb, 0xc6, 0xdf] {
         let bytes = message(&[marker, 0xff, 0xff, 0xff, 0xff, 1, 2]);
-        let error = wire_from::<datapipes::Serde<Vec<u64>>>(&bytes).unwrap_err();
+        let error = wire_from::<datapipes::Serde<Vec<u64>>>(&bytes, &[]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol);
         assert!(error.to_string().contains("Vec<u64>"), "{error}");
-        assert!(wire_from::<datapipes::Serde<String>>(&bytes).is_err());
-        assert!(wire_from::<datapipes::Serde<BTreeMap<u8, u8>>>(&bytes).is_err());
+        assert!(wire_from::<datapipes::Serde<String>>(&bytes, &[]).is_err());
+        assert!(wire_from::<datapipes::Serde<BTreeMap<u8, u8>>>(&bytes, &[]).is_err());
     }
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Deep(Vec<Deep>);
-    assert!(wire_from::<datapipes::Serde<Deep>>(&message(&[0x91; 1 << 16])).is_err());
+    assert!(wire_from::<datapipes::Serde<Deep>>(&message(&[0x91; 1 << 16]), &[]).is_err());
     let deep = |len| (0..len).fold(Deep(vec![]), |deep, _| Deep(vec![deep]));
     check(datapipes::Serde(deep(100)));
     assert!(wire_bytes(&datapipes::Serde(deep(200))).is_err());

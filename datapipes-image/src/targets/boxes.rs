@@ -1,6 +1,6 @@
 //! Boxes around things.
 
-use datapipes::{Error, ErrorKind, Result, Tensor};
+use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
 use super::Kept;
 use crate::geometry::{Geometry, Op, PadMode, Spatial};
@@ -129,6 +129,19 @@ impl Boxes {
         let corners = indices.iter().map(|&index| self.corners[index]).collect();
         let kept = Kept { indices, of: self.corners.len() };
         Ok((Boxes { corners, ..self }, kept))
+    }
+}
+
+/// The size of the picture, and the corners.
+impl Wire for Boxes {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.width.encode(to)?;
+        self.height.encode(to)?;
+        self.corners.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (width, height) = Wire::decode(from)?;
+        Boxes::new(width, height, Wire::decode(from)?).map_err(Reader::damaged)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Points on things, such as joints.
 
-use datapipes::{Error, ErrorKind, Result, Tensor};
+use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
 use super::boxes::refuse_mirrors;
 use crate::geometry::{Geometry, Op, Spatial};
@@ -127,6 +127,46 @@ impl Keypoints {
                 point.visibility = Visibility::Absent;
             }
         }
+    }
+}
+
+impl Wire for Visibility {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        to.raw(&[*self as u8]);
+        Ok(())
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        match u8::decode(from)? {
+            0 => Ok(Visibility::Absent),
+            1 => Ok(Visibility::Hidden),
+            2 => Ok(Visibility::Visible),
+            other => Err(Reader::damaged(format_args!("the visibility {other}, not 0, 1 or 2"))),
+        }
+    }
+}
+
+impl Wire for Keypoint {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.x.encode(to)?;
+        self.y.encode(to)?;
+        self.visibility.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (x, y, visibility) = Wire::decode(from)?;
+        Ok(Keypoint { x, y, visibility })
+    }
+}
+
+/// The size of the picture, and the points.
+impl Wire for Keypoints {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.width.encode(to)?;
+        self.height.encode(to)?;
+        self.points.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (width, height) = Wire::decode(from)?;
+        Keypoints::new(width, height, Wire::decode(from)?).map_err(Reader::damaged)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A class for each pixel.
 
-use datapipes::{Element, Error, ErrorKind, Result, Tensor};
+use datapipes::{Element, Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
 use crate::Image;
 use crate::decode::{Classes, classes};
@@ -109,6 +109,21 @@ impl<T: Class> Mask<T> {
 
     fn with(&self, width: u32, height: u32, values: Vec<T>) -> Self {
         Mask { width, height, values, outside: self.outside }
+    }
+}
+
+/// Size, values, and the value outside.
+impl<T: Class + Wire> Wire for Mask<T> {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.width.encode(to)?;
+        self.height.encode(to)?;
+        self.outside.encode(to)?;
+        self.values.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (width, height, outside) = Wire::decode(from)?;
+        let mask = Mask::new(width, height, Wire::decode(from)?).map_err(Reader::damaged)?;
+        Ok(mask.outside(outside))
     }
 }
 

@@ -4,7 +4,7 @@ mod boxes;
 mod keypoints;
 mod mask;
 
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 pub use boxes::Boxes;
 pub use keypoints::{Keypoint, Keypoints, Visibility};
@@ -15,6 +15,24 @@ pub use mask::{Class, Mask};
 pub struct Kept {
     indices: Vec<usize>,
     of: usize,
+}
+
+/// The indices, and how many boxes there were.
+impl Wire for Kept {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.indices.encode(to)?;
+        self.of.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (indices, of): (Vec<usize>, usize) = Wire::decode(from)?;
+        if !indices.is_sorted_by(|a, b| a < b) || indices.last().is_some_and(|&last| last >= of) {
+            return Err(Reader::damaged(format_args!(
+                "{} indices of {of} boxes, not in order",
+                indices.len()
+            )));
+        }
+        Ok(Kept { indices, of })
+    }
 }
 
 impl Kept {

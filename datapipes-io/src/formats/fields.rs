@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Arity, BoxError, Context, Error, Facts, Items, Pipe, Result};
+use datapipes::{Arity, BoxError, Context, Error, Facts, Items, Pipe, Reader, Result, Wire, Writer};
 
 use super::Sample;
 use super::compression::{Expansion, content};
@@ -212,6 +212,16 @@ impl<V: From<Value> + Send + 'static> Pipe<Sample> for FieldDecoder<V> {
 pub struct Decoded<V = Value> {
     key: Arc<str>,
     fields: Vec<(Arc<str>, V)>,
+}
+
+impl<V: Wire> Wire for Decoded<V> {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.key.encode(to)?;
+        self.fields.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(Decoded { key: Wire::decode(from)?, fields: Wire::decode(from)? })
+    }
 }
 
 impl<V> Decoded<V> {

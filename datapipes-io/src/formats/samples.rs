@@ -10,6 +10,7 @@ use datapipes::{Children, Context, Error, ErrorKind, Facts, Item, Items, Origin,
 use futures::StreamExt;
 
 use crate::File;
+use crate::wire::wire_struct;
 
 /// The files that belong together: a key, and by suffix the content of each.
 ///
@@ -134,6 +135,8 @@ pub(super) fn lacks<'a>(key: &str, field: &str, there: impl Iterator<Item = &'a 
 fn names(fields: &[(Arc<str>, Bytes)]) -> String {
     fields.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }
+
+wire_struct!(Sample { key, fields });
 
 impl fmt::Debug for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

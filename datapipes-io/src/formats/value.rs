@@ -4,7 +4,9 @@ use super::{Array, Row};
 use std::any::Any;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result, Tensor};
+use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
+
+use crate::wire;
 
 /// What a field of a sample was decoded to; see [`FieldDecoder`](super::FieldDecoder).
 #[derive(Clone, Debug)]
@@ -23,6 +25,50 @@ pub enum Value {
     MessagePack(rmpv::Value),
     /// Numbers: an array, an image.
     Tensor(Tensor),
+}
+
+impl Wire for Value {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        match self {
+            Value::Bytes(bytes) => {
+                to.number(0);
+                bytes.encode(to)
+            }
+            Value::Text(text) => {
+                to.number(1);
+                text.encode(to)
+            }
+            Value::Int(number) => {
+                to.number(2);
+                number.encode(to)
+            }
+            Value::Json(json) => {
+                to.number(3);
+                wire::encode_json(json, to)
+            }
+            Value::Tensor(tensor) => {
+                to.number(4);
+                tensor.encode(to)
+            }
+            #[cfg(feature = "msgpack")]
+            Value::MessagePack(value) => {
+                to.number(5);
+                wire::encode_message_pack(value, to)
+            }
+        }
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(match from.number()? {
+            0 => Value::Bytes(Wire::decode(from)?),
+            1 => Value::Text(Wire::decode(from)?),
+            2 => Value::Int(Wire::decode(from)?),
+            3 => Value::Json(wire::decode_json(from)?),
+            4 => Value::Tensor(Wire::decode(from)?),
+            #[cfg(feature = "msgpack")]
+            5 => Value::MessagePack(wire::decode_message_pack(from)?),
+            other => return Err(Reader::damaged(format_args!("Value has no variant {other}"))),
+        })
+    }
 }
 
 impl Value {

@@ -30,12 +30,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use uuid::Uuid;
 
 use crate::stores::redacted;
+use crate::wire::{wire_enum, wire_struct};
 
 /// What a sample is trained towards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,6 +61,23 @@ pub struct Row {
     pub data: Bytes,
 }
 
+wire_enum!(Label { 0 None, 1 Class(class), 2 Blob(bytes) });
+
+impl Wire for Row {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        to.raw(self.key.as_bytes());
+        self.label.encode(to)?;
+        self.data.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(Row { key: decode_key(from)?, label: Wire::decode(from)?, data: Wire::decode(from)? })
+    }
+}
+
+fn decode_key(from: &mut Reader<'_>) -> Result<Uuid> {
+    Ok(Uuid::from_bytes(Wire::decode(from)?))
+}
+
 /// A value of a metadata column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -74,6 +92,8 @@ pub enum Value {
     /// Yes or no.
     Bool(bool),
 }
+
+wire_enum!(Value { 0 Null, 1 Int(value), 2 Float(value), 3 Text(value), 4 Bool(value) });
 
 /// The type of a metadata column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -249,6 +269,17 @@ pub struct Metadata {
     pub values: Vec<Value>,
 }
 
+impl Wire for Metadata {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        to.raw(self.key.as_bytes());
+        self.class.encode(to)?;
+        self.values.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(Metadata { key: decode_key(from)?, class: Wire::decode(from)?, values: Wire::decode(from)? })
+    }
+}
+
 /// A sample to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewRow {
@@ -257,6 +288,8 @@ pub struct NewRow {
     /// Its metadata, a value for each column of the schema.
     pub values: Vec<Value>,
 }
+
+wire_struct!(NewRow { row, values });
 
 /// A data set in a database.
 ///

@@ -33,6 +33,7 @@ pub(crate) trait ChunkWire: Send + Sync {
 pub(crate) struct WireOf<T>(PhantomData<fn() -> T>);
 
 impl<T: Wire> WireOf<T> {
+    #[expect(clippy::new_ret_no_self, reason = "it is known by what it does only")]
     pub(crate) fn new() -> Arc<dyn ChunkWire> {
         Arc::new(WireOf::<T>(PhantomData))
     }
@@ -301,7 +302,8 @@ fn encode_error(error: &Error, to: &mut Writer<'_>) {
     let causes = &causes[..causes.len().min(MOST_CAUSES)];
     to.number(causes.len() as u64);
     causes.iter().for_each(|cause| put_text(cause, to));
-    to.number(error.pause().map_or(0, |pause| pause.as_micros() as u64 + 1));
+    let micros = |pause: Duration| u64::try_from(pause.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
+    to.number(error.pause().map_or(0, micros));
 }
 
 fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
@@ -470,6 +472,32 @@ mod tests {
         let back = sent(Chunk::run(vec![Shy(1), Shy(2), Shy(3)], Origin::root(0, 5)), 0..3);
         assert_eq!(back[1].as_ref().unwrap_err().to_string(), "0:6: will not go");
         assert_eq!((&**back[0].as_ref().unwrap(), &**back[2].as_ref().unwrap()), (&Shy(1), &Shy(3)));
+    }
+
+    /// An error is dropped cause by cause, and an origin is looked at item by item.
+    #[test]
+    fn row_10_causes_and_shared_parents_are_bounded() {
+        let mut writer = Writer::new();
+        writer.raw(&[0, 0, 0, 0, 0]);
+        writer.number(1 << 20);
+        let message = [writer.into_parts().0, vec![0; (1 << 20) + 1]].concat();
+        let error = Error::decode(&mut Reader::new(&message, &[])).unwrap_err();
+        assert!(error.to_string().contains("1048576 causes"), "{error}");
+        let chain = (0..100).fold(None, |source, n| Some(Box::new(Cause { text: format!("{n}"), source })));
+        let deep = Error::new(ErrorKind::User, "deep").with_source(chain.expect("there are some"));
+        let mut writer = Writer::new();
+        deep.encode(&mut writer).unwrap();
+        assert!(Error::decode(&mut Parcel::of(writer).reader()).is_ok());
+
+        // Each is a child of two siblings of the one below: in a few bytes, twice as many.
+        let doubled = |levels: usize| {
+            (1..levels).fold(vec![CHILD, ROOT, 0, 0], |below, _| {
+                [&[CHILD, JOINED, 2], &below[..], &[SIBLING, 0, 0, 0]].concat()
+            })
+        };
+        assert!(Origin::decode(&mut Reader::new(&doubled(10), &[])).is_ok());
+        let error = Origin::decode(&mut Reader::new(&doubled(60), &[])).unwrap_err();
+        assert!(error.to_string().contains("more than 16777216 items"), "{error}");
     }
 
     #[test]

@@ -26,9 +26,21 @@ const DEEPEST: usize = 128;
 
 /// A value that can travel to another process of the same program, and back.
 ///
-/// Implemented for numbers, text, the usual collections, [`Bytes`], [`Tensor`](crate::Tensor) and what the other crates of this
-/// library read from files. `#[derive(Wire)]` (feature `derive`) makes it for a struct or an enum of such fields;
-/// [`Serde`](crate::Serde) (feature `serde`) for anything that serde can write and read.
+/// `#[derive(Wire)]` (feature `derive`) makes it for a struct or an enum of fields that are [`Wire`];
+/// [`Serde`](https://docs.rs/datapipes/latest/datapipes/struct.Serde.html) (feature `serde`) for anything that serde can write and
+/// read. What implements it, and what is copied of a value between two processes, besides the one copy into the memory that both
+/// share:
+///
+/// | values | copied |
+/// |---|---|
+/// | [`Bytes`], [`Tensor`](crate::Tensor) | if smaller than 64 KiB: twice; else not at all |
+/// | `String`, `PathBuf`, [`TypedVec`](crate::TypedVec), and `Vec`, `Box<[T]>`, `Arc<[T]>`, arrays and `VecDeque` of numbers, `bool`, `char`, or arrays of those | if smaller than 64 KiB: twice; else once when it is read, since it owns its memory |
+/// | other lists, maps and sets; `Option`, `Result`, `Box`, `Arc`, `Range`, tuples of up to 8 | value by value |
+/// | numbers (with `f16` and `bf16`), `bool`, `char`, `()`, [`Duration`](std::time::Duration), [`DType`](crate::DType) | a few bytes |
+/// | [`Item`](crate::Item), [`Origin`](crate::Origin), [`Error`](crate::Error), [`ErrorKind`](crate::ErrorKind) | all but a parent's name that the last item had, too |
+///
+/// What `datapipes-io` reads from files and tables and the pictures of `datapipes-image`, with all that belongs to them, are
+/// [`Wire`] as well. A `&'static str` is not, since nobody could own what is read: send a `String` or an `Arc<str>`.
 ///
 /// The encoding is for two processes that run the same executable on the same machine, at the same time. It is not a
 /// format for files, and may change with any version.
@@ -37,6 +49,9 @@ const DEEPEST: usize = 128;
 /// `decode` reads exactly what `encode` wrote, and every value takes at least one byte. What is read may be damaged, since
 /// the process that wrote it may have been: whatever the bytes are, `decode` gives a value or an error, and allocates no more than
 /// a small multiple of what is there.
+///
+/// Lists, maps and boxes may stand in each other 128 deep, on both sides: a value that is deeper is an error of
+/// [`ErrorKind::Limit`] when it is written. So a type that contains itself (which needs one of them) cannot overflow a stack.
 ///
 /// # Examples
 /// ```
@@ -54,6 +69,14 @@ const DEEPEST: usize = 128;
 ///         Ok(Point { x: f32::decode(from)?, y: f32::decode(from)? })
 ///     }
 /// }
+/// ```
+///
+/// What is not `Wire` does not compile where it would have to travel: "`Instant` cannot travel to another process".
+///
+/// ```compile_fail,E0277
+/// fn can_travel<T: datapipes::Wire>(_: datapipes::Graph<T>) {}
+///
+/// can_travel(datapipes::Graph::range(0..3).map(|_| std::time::Instant::now()));
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot travel to another process",
@@ -178,7 +201,7 @@ impl<'a> Writer<'a> {
 }
 
 /// What values are read from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Reader<'a> {
     head: &'a [u8],
     payloads: std::slice::Iter<'a, Bytes>,
@@ -313,6 +336,11 @@ impl<'a> Reader<'a> {
             return Ok(Bytes::copy_from_slice(self.raw(len as usize)?));
         }
         self.large(len).cloned()
+    }
+
+    /// The error of bytes that `encode` cannot have written: says what is wrong with them.
+    pub fn damaged(what: impl std::fmt::Display) -> Error {
+        damaged(what)
     }
 
     /// That nothing is left.

@@ -228,7 +228,7 @@ fn large_numbers_of_any_alignment() {
 
 #[test]
 fn a_chunk_of_many_numbers_goes_as_one_slice() {
-    use super::{ChunkWire as _, Reader, WireOf};
+    use super::{Reader, WireOf};
     let chunk = crate::Chunk::run((0..100_000u64).collect(), crate::Origin::root(0, 0));
     let any: Box<dyn std::any::Any + Send> = Box::new(chunk);
     let wire = WireOf::<u64>::new();

@@ -6,6 +6,8 @@ use datapipes::{Error, ErrorKind, Result, Tensor};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use crate::wire::{wire_enum, wire_struct};
+
 /// Most pixels that a mask may have by default: as many as an image.
 const MOST: u64 = 178_956_970;
 
@@ -18,6 +20,8 @@ pub enum Segmentation {
     /// Runs of pixels.
     Rle(Rle),
 }
+
+wire_enum!(Segmentation { 0 Polygons(polygons), 1 Rle(rle) });
 
 impl Segmentation {
     /// The runs, if it is given by such.
@@ -49,6 +53,8 @@ pub struct Rle {
     pub counts: Counts,
 }
 
+wire_struct!(Rle { height, width, counts });
+
 /// How runs are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counts {
@@ -57,6 +63,8 @@ pub enum Counts {
     /// As the text that pycocotools makes: five bits in a letter, numbers from the fourth on as differences.
     Packed(String),
 }
+
+wire_enum!(Counts { 0 Runs(runs), 1 Packed(text) });
 
 impl Rle {
     /// Runs as numbers.

@@ -13,6 +13,7 @@ use super::read;
 use crate::File;
 use crate::stores::Store;
 use crate::stores::local::Local;
+use crate::wire::wire_struct;
 
 pub use mask::{Counts, Rle, Segmentation};
 pub use parse::{Annotation, Annotations, Category, Picture};
@@ -83,6 +84,8 @@ pub struct Sample {
     /// What the annotations say of it.
     pub picture: Arc<Picture>,
 }
+
+wire_struct!(Sample { file, picture });
 
 /// Images of a folder, with their annotations.
 struct Images {

@@ -9,6 +9,7 @@ use serde::de::{self, Deserializer, Visitor};
 
 use super::Segmentation;
 use crate::formats::json_offset;
+use crate::wire::wire_struct;
 
 /// What a file of annotations says, by image.
 ///
@@ -46,6 +47,8 @@ pub struct Picture {
     pub annotations: Vec<Annotation>,
 }
 
+wire_struct!(Picture { id, file_name, width, height, annotations });
+
 /// One thing in an image, or one caption. What a file does not say of it is `None` or empty.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[non_exhaustive]
@@ -74,6 +77,19 @@ pub struct Annotation {
     pub caption: Option<String>,
 }
 
+wire_struct!(Annotation {
+    id,
+    image_id,
+    category_id,
+    bbox,
+    area,
+    iscrowd,
+    segmentation,
+    keypoints,
+    num_keypoints,
+    caption
+});
+
 /// A kind of things.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
@@ -92,6 +108,8 @@ pub struct Category {
     #[serde(default)]
     pub skeleton: Vec<[u32; 2]>,
 }
+
+wire_struct!(Category { id, name, supercategory, keypoints, skeleton });
 
 #[derive(Deserialize)]
 struct Whole {

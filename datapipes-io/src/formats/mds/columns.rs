@@ -23,7 +23,11 @@ pub(super) struct Said {
 
 /// The columns of a shard, in order.
 #[derive(Debug)]
-pub(super) struct Columns(Vec<Column>);
+pub(super) struct Columns {
+    list: Vec<Column>,
+    /// For the samples.
+    names: Arc<[String]>,
+}
 
 #[derive(Debug)]
 struct Column {
@@ -58,17 +62,18 @@ impl Columns {
             }
             columns.push(Column { name, size: encoding.size(), encoding });
         }
-        Ok(Columns(columns))
+        let names = columns.iter().map(|column| column.name.clone()).collect();
+        Ok(Columns { list: columns, names })
     }
 
     pub(super) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.iter().map(|column| &*column.name)
+        self.list.iter().map(|column| &*column.name)
     }
 
     /// A sample, of the bytes that are its own.
-    pub(super) fn decode(self: &Arc<Self>, sample: Bytes) -> Result<MdsSample> {
+    pub(super) fn decode(&self, sample: Bytes) -> Result<MdsSample> {
         let there = sample.len() as u64;
-        let unsized_columns = self.0.iter().filter(|column| column.size.is_none()).count() as u64;
+        let unsized_columns = self.list.iter().filter(|column| column.size.is_none()).count() as u64;
         let body = unsized_columns * 4;
         if body > there {
             let what = format!("it has {there} bytes, the sizes of its columns {body}");
@@ -76,7 +81,7 @@ impl Columns {
         }
         let mut stated = sample[..body as usize].as_chunks::<4>().0.iter();
         let sizes: Vec<u64> = self
-            .0
+            .list
             .iter()
             .map(|column| match column.size {
                 Some(size) => size,
@@ -89,12 +94,12 @@ impl Columns {
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
         let mut rest = sample.slice(body as usize..);
-        let values = self.0.iter().zip(sizes).map(|(column, size)| {
+        let values = self.list.iter().zip(sizes).map(|(column, size)| {
             // All of them together are as many bytes as there are.
             let data = rest.split_to(size as usize);
             column.encoding.decode(data).map_err(|error| error.within(format!("column {:?}", column.name)))
         });
         let values = values.collect::<Result<_>>()?;
-        Ok(MdsSample { columns: self.clone(), values })
+        Ok(MdsSample { names: self.names.clone(), values })
     }
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result, Tensor};
+use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
-use super::columns::Columns;
+use crate::wire::{self, wire_struct};
 
 /// A value of a column.
 #[derive(Clone, Debug)]
@@ -47,6 +47,70 @@ pub struct MdsImage {
     pub pixels: Bytes,
 }
 
+wire_struct!(MdsImage { width, height, mode, pixels });
+
+impl Wire for MdsValue {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        match self {
+            MdsValue::Bytes(bytes) => {
+                to.number(0);
+                bytes.encode(to)
+            }
+            MdsValue::Text(text) => {
+                to.number(1);
+                text.encode(to)
+            }
+            MdsValue::Int(number) => {
+                to.number(2);
+                number.encode(to)
+            }
+            MdsValue::UInt(number) => {
+                to.number(3);
+                number.encode(to)
+            }
+            MdsValue::Float(number) => {
+                to.number(4);
+                number.encode(to)
+            }
+            MdsValue::Decimal(text) => {
+                to.number(5);
+                text.encode(to)
+            }
+            MdsValue::Json(json) => {
+                to.number(6);
+                wire::encode_json(json, to)
+            }
+            MdsValue::Array(tensor) => {
+                to.number(7);
+                tensor.encode(to)
+            }
+            MdsValue::Image(image) => {
+                to.number(8);
+                image.encode(to)
+            }
+            MdsValue::List(values) => {
+                to.number(9);
+                values.encode(to)
+            }
+        }
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(match from.number()? {
+            0 => MdsValue::Bytes(Wire::decode(from)?),
+            1 => MdsValue::Text(Wire::decode(from)?),
+            2 => MdsValue::Int(Wire::decode(from)?),
+            3 => MdsValue::UInt(Wire::decode(from)?),
+            4 => MdsValue::Float(Wire::decode(from)?),
+            5 => MdsValue::Decimal(Wire::decode(from)?),
+            6 => MdsValue::Json(wire::decode_json(from)?),
+            7 => MdsValue::Array(Wire::decode(from)?),
+            8 => MdsValue::Image(Wire::decode(from)?),
+            9 => MdsValue::List(Wire::decode(from)?),
+            other => return Err(Reader::damaged(format_args!("MdsValue has no variant {other}"))),
+        })
+    }
+}
+
 impl MdsValue {
     fn kind(&self) -> &'static str {
         match self {
@@ -79,19 +143,34 @@ impl MdsValue {
 /// A sample: a value for each column, in the order of the shard.
 #[derive(Clone)]
 pub struct MdsSample {
-    pub(super) columns: Arc<Columns>,
+    pub(super) names: Arc<[String]>,
     pub(super) values: Vec<MdsValue>,
+}
+
+/// Names and values: the names of the columns with each sample.
+impl Wire for MdsSample {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.names.encode(to)?;
+        self.values.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (names, values) = (Arc::<[String]>::decode(from)?, Vec::decode(from)?);
+        if names.len() != values.len() {
+            return Err(Reader::damaged(format_args!("{} values of {} columns", values.len(), names.len())));
+        }
+        Ok(MdsSample { names, values })
+    }
 }
 
 impl MdsSample {
     /// The values with the names of their columns.
     pub fn values(&self) -> impl ExactSizeIterator<Item = (&str, &MdsValue)> {
-        self.columns.names().zip(&self.values)
+        self.names.iter().map(String::as_str).zip(&self.values)
     }
 
     /// Whether it has a column.
     pub fn has(&self, name: &str) -> bool {
-        self.columns.names().any(|other| other == name)
+        self.names.iter().any(|other| other == name)
     }
 
     /// The value of a column.
@@ -101,7 +180,7 @@ impl MdsSample {
     pub fn get(&self, name: &str) -> Result<&MdsValue> {
         let value = self.values().find(|(other, _)| *other == name);
         value.map(|(_, value)| value).ok_or_else(|| {
-            let names: Vec<_> = self.columns.names().map(|name| format!("{name:?}")).collect();
+            let names: Vec<_> = self.names.iter().map(|name| format!("{name:?}")).collect();
             let what = format!("the sample has no column {name:?}, but {}", names.join(", "));
             Error::new(ErrorKind::NotFound, what)
         })

@@ -118,7 +118,9 @@ async fn every_encoding_of_the_writer_is_read_by_index_and_as_a_stream() {
     let data = Mds::open(store(), "kinds").await.unwrap();
     assert_eq!(data.len(), 3);
     for n in 0..3 {
-        check_kinds(n, &MapPipe::get(&data, n as u64).await.unwrap());
+        let sample = MapPipe::get(&data, n as u64).await.unwrap();
+        check_kinds(n, &sample);
+        check_kinds(n, &datapipes::testing::sent(&sample).unwrap());
     }
     let read = read_all(MdsShards::new(), KINDS);
     assert_eq!(read.len(), 3);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::Write;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result, Tensor};
+use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
 use super::super::aligned::Aligned;
 use super::dtype::NpyType;
@@ -32,6 +32,29 @@ use super::values::Layout;
 pub struct Array {
     header: Header,
     data: Bytes,
+}
+
+/// What the header says, and the values as they are stored.
+impl Wire for Array {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        let Header { dtype, fortran_order, shape, .. } = &self.header;
+        let descr = dtype.to_string();
+        to.number(descr.len() as u64);
+        to.raw(descr.as_bytes());
+        fortran_order.encode(to)?;
+        shape.encode(to)?;
+        self.data.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let dtype = NpyType::parse(&String::decode(from)?).map_err(Reader::damaged)?;
+        let (fortran_order, shape) = (bool::decode(from)?, Wire::decode(from)?);
+        let header = Header::new(dtype, fortran_order, shape).map_err(Reader::damaged)?;
+        let data = Bytes::decode(from)?;
+        if data.len() != header.values {
+            return Err(Reader::damaged(format_args!("{} of {} bytes of values", data.len(), header.values)));
+        }
+        Ok(Array { header, data })
+    }
 }
 
 impl Array {

@@ -10,6 +10,7 @@ use crate::File;
 use crate::formats::compression::Expansion;
 use crate::formats::zip::{Member, Members, Options};
 use crate::formats::{Entries, Entry, Format};
+use crate::wire::wire_struct;
 
 /// Reads `.npz` archives, and yields their arrays one by one, named without `.npy`, in the order of the directory.
 ///
@@ -195,6 +196,8 @@ impl fmt::Debug for NpzMember {
 pub struct Arrays {
     all: Vec<(Arc<str>, Array)>,
 }
+
+wire_struct!(Arrays { all });
 
 impl Arrays {
     /// How many arrays there are.

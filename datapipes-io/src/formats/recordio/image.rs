@@ -3,6 +3,8 @@
 use bytes::{Buf, Bytes};
 use datapipes::{Error, ErrorKind, Result};
 
+use crate::wire::wire_struct;
+
 /// The record of a picture: labels, two numbers, and the encoded picture. MXNet's `IRHeader` before the data.
 ///
 /// Layout: `u32` flag | `f32` label | `u64` id | `u64` id2, little endian; if the flag is above 0, so many `f32` labels follow, which
@@ -26,6 +28,8 @@ pub struct ImageRecord {
     /// The encoded picture: a slice of the record.
     pub data: Bytes,
 }
+
+wire_struct!(ImageRecord { labels, id, id2, data });
 
 const HEAD: usize = 24;
 

@@ -8,6 +8,7 @@ use datapipes::{Error, ErrorKind, Result};
 use super::Feature;
 use super::maps::{Named, features};
 use super::wire::{Fields, Wire, put_len};
+use crate::wire::wire_struct;
 
 /// `tf.train.Example`: features by name, in the order of the record.
 ///
@@ -31,6 +32,8 @@ use super::wire::{Fields, Wire, put_len};
 pub struct Example {
     features: Vec<(String, Feature)>,
 }
+
+wire_struct!(Example { features });
 
 impl Example {
     /// Without features.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
 use super::wire::{Fields, Wire, put_len, put_varint};
+use crate::wire::wire_enum;
 
 /// The values of one feature: one list, of one of three types.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -18,6 +19,8 @@ pub enum Feature {
     #[default]
     Empty,
 }
+
+wire_enum!(Feature { 0 Bytes(values), 1 Floats(values), 2 Ints(values), 3 Empty });
 
 impl Feature {
     /// How many values it has.

@@ -6,6 +6,7 @@ use datapipes::{Error, ErrorKind, Result};
 use super::maps::{Named, entries, features};
 use super::wire::{Fields, put_len};
 use super::{Example, Feature};
+use crate::wire::wire_struct;
 
 /// `tf.train.SequenceExample`: a context, and lists of features by name, such as the frames of a film.
 ///
@@ -22,6 +23,8 @@ pub struct SequenceExample {
     context: Example,
     lists: Vec<(String, Vec<Feature>)>,
 }
+
+wire_struct!(SequenceExample { context, lists });
 
 impl SequenceExample {
     /// With a context, and no lists yet.

@@ -12,6 +12,7 @@ use datapipes::{Arity, Context, Error, Facts, Graph, Item, Items, Origin, Pipe, 
 use uuid::Uuid;
 
 use super::{NewRow, Table};
+use crate::wire::wire_struct;
 
 /// Writes samples into a table, from any graph.
 ///
@@ -72,6 +73,8 @@ pub struct Written {
     /// Bytes of data that were written.
     pub bytes: u64,
 }
+
+wire_struct!(Written { written, known, bytes });
 
 /// Rows written together, unless a graph of batches says otherwise.
 const TOGETHER: usize = 64;

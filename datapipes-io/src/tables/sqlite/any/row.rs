@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 use rusqlite::types::ValueRef;
+
+use crate::wire::wire_enum;
 
 /// A value as SQLite has it: each for itself, whatever the type of its column.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +22,8 @@ pub enum Cell {
     /// Bytes.
     Blob(Bytes),
 }
+
+wire_enum!(Cell { 0 Null, 1 Int(value), 2 Real(value), 3 Text(value), 4 Blob(value) });
 
 impl Cell {
     /// The integer, if it is one.
@@ -74,6 +78,21 @@ impl Cell {
 pub struct SqliteRow {
     pub(super) names: Arc<[String]>,
     pub(super) cells: Vec<Cell>,
+}
+
+/// Names and values: the names of the columns with each row.
+impl Wire for SqliteRow {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.names.encode(to)?;
+        self.cells.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (names, cells) = (Arc::<[String]>::decode(from)?, Vec::decode(from)?);
+        if names.len() != cells.len() {
+            return Err(Reader::damaged(format_args!("{} values of {} columns", cells.len(), names.len())));
+        }
+        Ok(SqliteRow { names, cells })
+    }
 }
 
 impl SqliteRow {

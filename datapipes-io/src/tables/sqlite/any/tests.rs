@@ -27,7 +27,7 @@ fn rows_of_a_table_have_the_values_that_were_written() {
     let rows = SqliteRows::table(&path, "things", &[], "").unwrap();
     assert_eq!(rows.columns(), ["id", "name", "score", "data", "any"]);
     let read = all(&rows);
-    assert_eq!(read.len(), 7);
+    assert_eq!((read.len(), datapipes::testing::sent(&read).unwrap()), (7, read.clone()));
     for (index, row) in read.iter().enumerate() {
         let i = index as i64;
         assert_eq!(row.get("id").unwrap().as_i64(), Some(10 * i));

@@ -1,0 +1,116 @@
+//! `Wire` for what this crate's graphs carry: a line beside each type.
+
+#[cfg(test)]
+mod tests;
+
+use datapipes::{Error, ErrorKind, Reader, Result, Writer};
+use serde_json::Value;
+
+/// How deep JSON and MessagePack may be: less than what their readers take.
+const DEEPEST: usize = 100;
+
+/// For a struct: its fields, one behind the other.
+macro_rules! wire_struct {
+    ($type:ident { $($field:ident),* }) => {
+        impl ::datapipes::Wire for $type {
+            fn encode<'a>(&'a self, to: &mut ::datapipes::Writer<'a>) -> ::datapipes::Result<()> {
+                $(::datapipes::Wire::encode(&self.$field, to)?;)*
+                Ok(())
+            }
+            fn decode(from: &mut ::datapipes::Reader<'_>) -> ::datapipes::Result<Self> {
+                Ok($type { $($field: ::datapipes::Wire::decode(from)?),* })
+            }
+        }
+    };
+}
+pub(crate) use wire_struct;
+
+/// For an enum: the number of the variant, and its value if it has one.
+macro_rules! wire_enum {
+    ($type:ident { $($number:literal $variant:ident $(($value:ident))?),* }) => {
+        impl ::datapipes::Wire for $type {
+            fn encode<'a>(&'a self, to: &mut ::datapipes::Writer<'a>) -> ::datapipes::Result<()> {
+                match self {
+                    $($type::$variant $(($value))? => {
+                        to.number($number);
+                        $(::datapipes::Wire::encode($value, to)?;)?
+                    })*
+                }
+                Ok(())
+            }
+            fn decode(from: &mut ::datapipes::Reader<'_>) -> ::datapipes::Result<Self> {
+                Ok(match from.number()? {
+                    $($number => $type::$variant $(({
+                        let $value = ::datapipes::Wire::decode(from)?;
+                        $value
+                    }))?,)*
+                    other => {
+                        let what = format_args!("{} has no variant {other}", stringify!($type));
+                        return Err(::datapipes::Reader::damaged(what));
+                    }
+                })
+            }
+        }
+    };
+}
+pub(crate) use wire_enum;
+
+fn too_deep(what: &str) -> Error {
+    Error::new(ErrorKind::Limit, format!("{what} of more than {DEEPEST} lists and maps in each other"))
+}
+
+/// JSON, as its text.
+pub(crate) fn encode_json(value: &Value, to: &mut Writer<'_>) -> Result<()> {
+    fn fits(value: &Value, depth: usize) -> bool {
+        depth > 0
+            && match value {
+                Value::Array(values) => values.iter().all(|value| fits(value, depth - 1)),
+                Value::Object(fields) => fields.values().all(|value| fits(value, depth - 1)),
+                _ => true,
+            }
+    }
+    if !fits(value, DEEPEST) {
+        return Err(too_deep("JSON"));
+    }
+    let text = serde_json::to_vec(value).map_err(Error::user)?;
+    to.number(text.len() as u64);
+    to.raw(&text);
+    Ok(())
+}
+
+pub(crate) fn decode_json(from: &mut Reader<'_>) -> Result<Value> {
+    let len = from.count()?;
+    serde_json::from_slice(from.raw(len)?).map_err(Reader::damaged)
+}
+
+/// MessagePack, as it is.
+#[cfg(feature = "msgpack")]
+pub(crate) fn encode_message_pack(value: &rmpv::Value, to: &mut Writer<'_>) -> Result<()> {
+    fn fits(value: &rmpv::Value, depth: usize) -> bool {
+        depth > 0
+            && match value {
+                rmpv::Value::Array(values) => values.iter().all(|value| fits(value, depth - 1)),
+                rmpv::Value::Map(entries) => {
+                    entries.iter().all(|(key, value)| fits(key, depth - 1) && fits(value, depth - 1))
+                }
+                _ => true,
+            }
+    }
+    if !fits(value, DEEPEST) {
+        return Err(too_deep("MessagePack"));
+    }
+    rmpv::encode::write_value(to.bytes(), value).map_err(Error::user)
+}
+
+#[cfg(feature = "msgpack")]
+pub(crate) fn decode_message_pack(from: &mut Reader<'_>) -> Result<rmpv::Value> {
+    // All that is left is looked at, since only the value knows how long it is.
+    let mut ahead = from.clone();
+    let whole = ahead.raw(ahead.left())?;
+    let mut rest = whole;
+    // It counts a map twice.
+    let deepest = 2 * (DEEPEST + 1);
+    let value = rmpv::decode::read_value_with_max_depth(&mut rest, deepest).map_err(Reader::damaged)?;
+    from.raw(whole.len() - rest.len())?;
+    Ok(value)
+}
