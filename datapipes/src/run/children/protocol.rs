@@ -69,13 +69,15 @@ pub(super) enum Order {
 pub(super) struct JobFacts {
     pub number: u64,
     pub run: RunFacts,
+    /// It is one item that may end the process: what comes out is to be told at once, so that it is known how far it got.
+    pub alone: bool,
 }
 
 impl Order {
     pub(super) fn write(&self, to: &mut Writer<'_>) {
         match self {
             Order::Hello => to.raw(&[0]),
-            Order::Job(JobFacts { number, run }) => {
+            Order::Job(JobFacts { number, run, alone }) => {
                 to.raw(&[1]);
                 let uneven = match run.uneven {
                     None => 0,
@@ -85,7 +87,8 @@ impl Order {
                     Some(Uneven::Error) => 4,
                 };
                 let Rank { index, world } = run.rank;
-                for n in [*number, run.seed, run.epoch, index as u64, world as u64, uneven, run.round] {
+                let (index, world) = (index as u64, world as u64);
+                for n in [*number, run.seed, run.epoch, index, world, uneven, run.round, u64::from(*alone)] {
                     to.number(n);
                 }
             }
@@ -100,11 +103,11 @@ impl Order {
         Ok(match u8::decode(from)? {
             0 => Order::Hello,
             1 => {
-                let mut n = [0; 7];
+                let mut n = [0; 8];
                 for n in &mut n {
                     *n = from.number()?;
                 }
-                let [number, seed, epoch, index, world, uneven, round] = n;
+                let [number, seed, epoch, index, world, uneven, round, alone] = n;
                 let uneven = match uneven {
                     0 => None,
                     1 => Some(Uneven::Drop),
@@ -114,7 +117,8 @@ impl Order {
                     other => return Err(damaged(format_args!("{other} is no rule for uneven ranks"))),
                 };
                 let rank = Rank { index: index as usize, world: world as usize };
-                Order::Job(JobFacts { number, run: RunFacts { seed, epoch, rank, uneven, round } })
+                let run = RunFacts { seed, epoch, rank, uneven, round };
+                Order::Job(JobFacts { number, run, alone: alone != 0 })
             }
             2 => Order::Cancel(from.number()?),
             other => return Err(damaged(format_args!("{other} is no order"))),
@@ -236,7 +240,9 @@ mod tests {
             uneven: Some(Uneven::Pad),
             round: 9,
         };
-        for order in [Order::Hello, Order::Cancel(1 << 40), Order::Job(JobFacts { number: 7, run })] {
+        for order in
+            [Order::Hello, Order::Cancel(1 << 40), Order::Job(JobFacts { number: 7, run, alone: true })]
+        {
             let mut writer = Writer::new();
             order.write(&mut writer);
             assert_eq!(whole(&Parcel::of(writer), Order::read).unwrap(), order);
