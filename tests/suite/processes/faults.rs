@@ -123,7 +123,8 @@ fn row_20_a_stack_overflow_costs_one_item() {
 
 #[test]
 fn row_7_an_allocation_beyond_the_limit_costs_one_item() {
-    let processes = |count| Processes::new(count).memory(128 << 20);
+    // Without the variable that asks for a trace, which would be the last words.
+    let processes = |count| Processes::new(count).memory(128 << 20).only_env(["PATH"]);
     for said in convict(&processes(2), ITEMS, &case("allocate", &GUILTY, 300), Order::Strict) {
         assert!(said.contains("ended by SIGABRT (signal 6); it printed: about to allocate"), "{said}");
         assert!(said.contains("| memory allocation of 1073741824 bytes failed"), "{said}");
@@ -134,15 +135,15 @@ fn row_7_an_allocation_beyond_the_limit_costs_one_item() {
 fn row_7_a_leak_costs_children_and_no_item() {
     fn leak(numbers: Graph<u64>) -> Graph<u64> {
         numbers.map(|n| {
-            std::hint::black_box(vec![1u8; 4 << 20]).leak();
+            std::hint::black_box(vec![1u8; 512 << 10]).leak();
             super::crimes::work(10_000);
             n
         })
     }
-    let processes = Processes::new(2).memory(160 << 20);
-    let loader = DataLoader::builder(Graph::range(0..120).in_processes(processes, leak)).build().unwrap();
+    let processes = Processes::new(2).memory(64 << 20);
+    let loader = DataLoader::builder(Graph::range(0..280).in_processes(processes, leak)).build().unwrap();
     let all: Vec<u64> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
-    assert_eq!(all, (0..120).collect::<Vec<_>>());
+    assert_eq!(all, (0..280).collect::<Vec<_>>());
     let stats = loader.stats().unwrap().segments[0].processes.clone().unwrap();
     assert!(stats.replaced >= 2, "{stats:?}");
     assert_eq!((stats.died, stats.crashed), (0, 0), "{stats:?}");
@@ -190,7 +191,8 @@ fn row_10_a_child_that_closes_its_queues_costs_one_item_at_most() {
             let rest: Vec<u64> = (0..ITEMS).filter(|n| !lost.contains(n)).map(|n| n * 3).collect();
             assert_eq!(delivered, rest, "{crime}");
             assert_eq!(lost, GUILTY, "{crime}");
-            for bad in policy.skipped() {
+            // The others end by themselves, as if their parent was gone, or are ended before.
+            for bad in policy.skipped().iter().filter(|_| crime == "close") {
                 assert!(bad.error.contains("closed its queue, and was ended"), "{}", bad.error);
             }
         }
@@ -207,7 +209,7 @@ fn row_11_what_a_child_prints_is_not_in_the_way_of_what_it_sends() {
     }
     let said = convict(&Processes::new(2), ITEMS, &case("print and end", &[5], 0), Order::Strict);
     assert!(said[0].contains("exited with code 3"), "{}", said[0]);
-    assert!(said[0].ends_with("so long, and thanks for item 5"), "{}", said[0]);
+    assert!(said[0].contains("so long, and thanks for item 5"), "{}", said[0]);
     assert!(said[0].len() < 10_000 && !said[0].contains(char::is_control));
 }
 

@@ -187,6 +187,8 @@ impl Station {
                     let (from, seen) = if one_for_one { (task.delivered, task.delivered) } else { (0, 0) };
                     (task.alone, task.seen) = (Some(from), seen);
                 }
+                // All that comes of it has come, and it ended behind that.
+                Some(item) if self.plan().one_for_one && task.seen > item => task.alone = Some(item + 1),
                 // It did more the first time: this is not what ends children.
                 Some(_) if !task.is_guilty(begun) => {}
                 Some(item) => {
