@@ -47,3 +47,22 @@ macro_rules! before_main {
         };
     };
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use crate::{DataLoader, Graph};
+
+    /// This executable of tests is such a program.
+    #[test]
+    fn row_128_a_program_that_forgot_it_builds_no_loader_with_processes() {
+        let graph = Graph::range(0..3).in_processes(1, |numbers| numbers.map(|n| n)).named("decode");
+        let said = DataLoader::builder(graph).build().unwrap_err().to_string();
+        assert!(said.contains("decode: runs in processes of its own"), "{said}");
+        assert!(said.contains("`datapipes::worker::init()` has to be the first line of `main`"), "{said}");
+        assert!(said.contains("`datapipes::before_main!()`"), "{said}");
+        // On threads nothing is missing.
+        let graph = Graph::range(0..3).in_processes(1, |numbers| numbers.map(|n| n));
+        let loader = DataLoader::builder(graph).workers(0).build().unwrap();
+        assert_eq!(loader.epoch(0).blocking().collect::<Result<Vec<_>, _>>().unwrap(), [0, 1, 2]);
+    }
+}

@@ -201,13 +201,20 @@ impl<'a> Writer<'a> {
 }
 
 /// What values are read from.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Reader<'a> {
     head: &'a [u8],
     payloads: std::slice::Iter<'a, Bytes>,
     depth: usize,
     /// Rows of batches that the writer was allowed to fill, as long as nothing has come in them.
     grants: &'a mut [Option<Part>],
+}
+
+/// To look ahead; rows that the writer was allowed to fill are left to the one that goes on.
+impl Clone for Reader<'_> {
+    fn clone(&self) -> Self {
+        Reader { head: self.head, payloads: self.payloads.clone(), depth: self.depth, grants: &mut [] }
+    }
 }
 
 impl<'a> Reader<'a> {

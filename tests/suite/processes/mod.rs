@@ -1,6 +1,11 @@
 //! Parts of graphs in processes of their own.
 
+mod crimes;
+mod faults;
+mod parents;
 mod rows;
+mod shapes;
+mod soak;
 
 use datapipes::{DataLoader, Graph};
 

@@ -14,10 +14,15 @@ use super::crew::Plan;
 use super::entry;
 use super::log::tell_printed;
 use super::protocol::Order;
-use super::vitals::{LastLines, Vitals, words};
+use super::vitals::{LastLines, Vitals};
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight, sockets};
 use crate::wire::Parcel;
 use crate::{Error, Result, Wire, Writer};
+
+/// Pieces of what it prints that are read before others get their turn.
+const AT_ONCE: usize = 16;
+/// Pieces that can be in a pipe when a child has ended; more comes of others who hold it.
+const LAST: usize = 256;
 
 /// What may wait to be taken by a child. How many jobs it gets is the crew's business.
 const LIMITS: Limits = Limits { items: 1 << 20, bytes: 256 << 20 };
@@ -105,16 +110,16 @@ impl Child {
     pub(super) fn poll_lines(&mut self, cx: &mut Context<'_>, node: &str, place: usize) {
         let Some(printed) = &self.printed else { return };
         let mut bytes = [0; 4096];
-        loop {
+        for _ in 0..AT_ONCE {
             let Poll::Ready(Ok(mut guard)) = printed.poll_read_ready(cx) else { return };
             match guard.try_io(|fd| rustix::io::read(fd, &mut bytes).map_err(io::Error::from)) {
                 Err(_would_block) => {}
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(Ok(0) | Err(_)) => break,
+                Ok(Ok(0) | Err(_)) => return self.printed = None,
                 Ok(Ok(len)) => self.lines.push(&bytes[..len], &mut |line| tell_printed(node, place, line)),
             }
         }
-        self.printed = None;
+        cx.waker().wake_by_ref();
     }
 
     /// Ends it at once, with all that it started.
@@ -137,19 +142,25 @@ impl Child {
         *self.status.insert(status)
     }
 
-    /// What became of it, and what it printed last.
-    pub(super) fn obituary(&mut self, node: &str, place: usize, out_of_memory: bool) -> String {
+    /// What became of it, by `how` where that is known, and what it printed last.
+    pub(super) fn obituary(
+        &mut self,
+        node: &str,
+        place: usize,
+        how: impl FnOnce(ExitStatus) -> String,
+    ) -> String {
         self.kill();
         let status = self.wait();
         // What it printed is in the pipe, all of it: it has ended, and so has what it started.
         if let Some(printed) = self.printed.take() {
             let mut bytes = [0; 4096];
-            while let Ok(len @ 1..) = rustix::io::read(printed.get_ref(), &mut bytes) {
+            for _ in 0..LAST {
+                let Ok(len @ 1..) = rustix::io::read(printed.get_ref(), &mut bytes) else { break };
                 self.lines.push(&bytes[..len], &mut |line| tell_printed(node, place, line));
             }
             self.lines.finish(&mut |line| tell_printed(node, place, line));
         }
-        let how = words(status, out_of_memory);
+        let how = how(status);
         match self.lines.last() {
             Some(lines) => format!("{how}; it printed: {lines}"),
             None => how,

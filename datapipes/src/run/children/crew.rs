@@ -354,7 +354,7 @@ impl Shared {
         self.released.get()
     }
 
-    /// An item got through.
+    /// An item got through, or it is known that it cannot.
     pub(super) fn progress(&self) {
         self.deaths.set(0);
     }
@@ -366,11 +366,17 @@ impl Shared {
         self.plan.figures.died.fetch_add(1, Ordering::Relaxed);
         let Plan { node, processes, .. } = &*self.plan;
         crate::error::quietly(|| tracing::warn!(node = &**node, child = place, "a process ended: {how}"));
-        if deaths <= processes.restarts {
+        // Each child may end once before it is known which item was guilty, all of them at the same time.
+        let others = if processes.restarts > 0 { processes.count - 1 } else { 0 };
+        if deaths <= processes.restarts.saturating_add(others) {
             return true;
         }
-        let message =
-            format!("{deaths} processes ended one after the other, and no item got through; the last {how}");
+        let message = match deaths {
+            1 => format!("1 process ended, where none may; it {how}"),
+            _ => format!(
+                "{deaths} processes ended one after the other, and no item got through; the last {how}"
+            ),
+        };
         self.break_off(Error::new(ErrorKind::Worker, message).at(node));
         false
     }
@@ -379,7 +385,7 @@ impl Shared {
     pub(super) fn break_off(&self, error: Error) {
         let (kind, said) = (error.kind(), error.cause());
         let said = said.strip_prefix(&format!("{kind}: ")).map(str::to_owned).unwrap_or(said);
-        self.broken.replace(Some((kind, said)));
+        self.broken.borrow_mut().get_or_insert((kind, said));
         let pending = std::mem::take(&mut *self.pending.borrow_mut());
         for job in pending.into_values() {
             self.fail(job);

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
@@ -13,6 +14,9 @@ use crate::Processes;
 
 /// Set for a child, to the number of its parent.
 const VARIABLE: &str = "DATAPIPES_WORKER";
+
+/// How long a child whose parent wants nothing more waits for being ended.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// This executable, held open since the start: the file of its name may become another.
 static EXECUTABLE: OnceLock<OwnedFd> = OnceLock::new();
@@ -29,7 +33,12 @@ pub(crate) fn init() {
         }
         Ok(parent) => {
             let code = match be_a_child(&parent) {
-                Ok(()) => 0,
+                Ok(()) => {
+                    // The parent has let go. If it is gone nobody but the lifeline's thread ends what this process has started; that
+                    // ends this one, too.
+                    std::thread::sleep(ENDING);
+                    0
+                }
                 Err(error) => {
                     eprintln!("datapipes: a worker process cannot go on: {error}");
                     1

@@ -144,7 +144,8 @@ pub(super) fn tell_printed(node: &str, child: usize, line: &str) {
     if tracing::dispatcher::has_been_set() {
         tell(node, child, &Log { level: 3, target: "output".to_owned(), text: line.to_owned() });
     } else {
-        eprintln!("[{node}/{child}] {line}");
+        // Nobody may be there to read it, which is no reason for a panic.
+        crate::error::quietly(|| eprintln!("[{node}/{child}] {line}"));
     }
 }
 

@@ -82,13 +82,15 @@ pub(super) struct Grants {
 pub(super) struct JobFacts {
     pub number: u64,
     pub run: RunFacts,
+    /// It is one item that may end the process: what comes out is to be told at once, so that it is known how far it got.
+    pub alone: bool,
 }
 
 impl Order {
     pub(super) fn write(&self, to: &mut Writer<'_>) {
         match self {
             Order::Hello => to.raw(&[0]),
-            Order::Job(JobFacts { number, run }, grants) => {
+            Order::Job(JobFacts { number, run, alone }, grants) => {
                 to.raw(&[1]);
                 let uneven = match run.uneven {
                     None => 0,
@@ -98,7 +100,8 @@ impl Order {
                     Some(Uneven::Error) => 4,
                 };
                 let Rank { index, world } = run.rank;
-                for n in [*number, run.seed, run.epoch, index as u64, world as u64, uneven, run.round] {
+                let (index, world) = (index as u64, world as u64);
+                for n in [*number, run.seed, run.epoch, index, world, uneven, run.round, u64::from(*alone)] {
                     to.number(n);
                 }
                 match grants {
@@ -125,11 +128,11 @@ impl Order {
         Ok(match u8::decode(from)? {
             0 => Order::Hello,
             1 => {
-                let mut n = [0; 7];
+                let mut n = [0; 8];
                 for n in &mut n {
                     *n = from.number()?;
                 }
-                let [number, seed, epoch, index, world, uneven, round] = n;
+                let [number, seed, epoch, index, world, uneven, round, alone] = n;
                 let uneven = match uneven {
                     0 => None,
                     1 => Some(Uneven::Drop),
@@ -139,7 +142,8 @@ impl Order {
                     other => return Err(damaged(format_args!("{other} is no rule for uneven ranks"))),
                 };
                 let rank = Rank { index: index as usize, world: world as usize };
-                let facts = JobFacts { number, run: RunFacts { seed, epoch, rank, uneven, round } };
+                let run = RunFacts { seed, epoch, rank, uneven, round };
+                let facts = JobFacts { number, run, alone: alone != 0 };
                 let grants = bool::decode(from)?.then(|| -> Result<Grants> {
                     let wanted = (DType::decode(from)?, usize::decode(from)?);
                     let rows = (0..from.count()?).map(|_| Ok((from.number()?, usize::decode(from)?)));
@@ -277,7 +281,7 @@ mod tests {
             uneven: Some(Uneven::Pad),
             round: 9,
         };
-        let facts = JobFacts { number: 7, run };
+        let facts = JobFacts { number: 7, run, alone: true };
         let grants = Grants { wanted: (DType::F32, 300), rows: vec![(1, 0), (2, 1200)] };
         for order in
             [Order::Hello, Order::Cancel(1 << 40), Order::Job(facts, None), Order::Job(facts, Some(grants))]

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,6 +31,8 @@ const LIMITS: Limits = Limits { items: 4096, bytes: 16 << 20 };
 const MESSAGE: usize = 256 << 10;
 /// Items in a message, at most.
 const ITEMS: usize = 1024;
+/// Lines for the log that are sent before the work gets its turn.
+const LOGS: usize = 64;
 
 /// Works until the parent closes the queue. `orders` is the take end of one queue, `reports` the put end of the other.
 pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
@@ -158,6 +161,7 @@ impl Part {
         Job {
             number: facts.number,
             granted,
+            alone: facts.alone,
             stream,
             ready,
             edge,
@@ -173,6 +177,8 @@ impl Part {
 /// A piece of work.
 struct Job {
     number: u64,
+    /// What comes out of it is sent one by one.
+    alone: bool,
     /// `None` at its end.
     stream: Option<Box<dyn ErasedChunks>>,
     /// What came out while it was not its turn.
@@ -196,7 +202,7 @@ impl Job {
         let Some(stream) = self.stream.as_mut().filter(|_| !self.cancelled.load(Ordering::Relaxed)) else {
             return Poll::Ready(None);
         };
-        let max = if self.each == 0 { 1 } else { (MESSAGE / self.each).clamp(1, ITEMS) };
+        let max = if self.each == 0 || self.alone { 1 } else { (MESSAGE / self.each).clamp(1, ITEMS) };
         let begun = Instant::now();
         let polled = catch_unwind(AssertUnwindSafe(|| stream.poll_chunk(cx, Demand { max, ahead: true })));
         self.busy += begun.elapsed().as_nanos() as u64;
@@ -229,6 +235,7 @@ struct Server {
 impl Server {
     /// Goes on with everything; ready when the parent has closed the queue.
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<()>> {
+        let mut logs = 0;
         loop {
             loop {
                 match self.orders.poll_parcel(cx) {
@@ -244,10 +251,14 @@ impl Server {
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Pending => return Poll::Pending,
             }
-            if let Some(log) = self.part.lines.next() {
+            if logs < LOGS
+                && let Some(log) = self.part.lines.next()
+            {
                 self.report(&Report::Log(log))?;
+                logs += 1;
                 continue;
             }
+            let more = std::mem::take(&mut logs) == LOGS;
             match self.jobs.front_mut().map(|job| job.poll(cx)) {
                 Some(Poll::Ready(Some(chunk))) => self.output(chunk)?,
                 Some(Poll::Ready(None)) => self.done()?,
@@ -263,6 +274,9 @@ impl Server {
                     }
                     if let Poll::Ready(Err(error)) = self.reports.poll_flush(cx) {
                         return Poll::Ready(Err(error));
+                    }
+                    if more {
+                        cx.waker().wake_by_ref();
                     }
                     return Poll::Pending;
                 }
@@ -303,12 +317,36 @@ impl Server {
     }
 
     fn output(&mut self, chunk: AnyChunk) -> Result<()> {
-        let number = self.jobs.front().expect("it gave the chunk").number;
+        match self.send(&chunk, 0..chunk.len) {
+            Err(error) if error.kind() == ErrorKind::Limit => {}
+            sent => return sent,
+        }
+        // There is not so much shared memory, or no descriptor. That is the error of the items for which it is so.
+        for place in 0..chunk.len {
+            match self.send(&chunk, place..place + 1) {
+                Err(error) if error.kind() == ErrorKind::Limit => {
+                    let error = match self.part.output.origin(&*chunk.chunk, place) {
+                        Some(origin) => error.of(&origin),
+                        None => error,
+                    };
+                    let name = &self.part.flow.nodes.last().expect("a part has nodes").name;
+                    let edge = &self.jobs.front().expect("it gave the chunk").edge;
+                    self.send(&edge.fail_chunk(error.at(name)), 0..1)?;
+                }
+                sent => sent?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a part of what came out of the first job.
+    fn send(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<()> {
+        let report = Report::Output(self.jobs.front().expect("it gave the chunk").number);
         let mut writer = Writer::new();
-        let report = Report::Output(number);
         report.write(&mut writer)?;
-        self.part.output.encode(&*chunk.chunk, 0..chunk.len, &mut writer);
-        self.reports.send(writer, Weight { items: chunk.len, bytes: chunk.bytes })
+        let weight = Weight { items: places.len(), bytes: chunk.bytes / chunk.len.max(1) * places.len() };
+        self.part.output.encode(&*chunk.chunk, places, &mut writer);
+        self.reports.send(writer, weight)
     }
 
     fn done(&mut self) -> Result<()> {

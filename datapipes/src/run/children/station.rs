@@ -16,7 +16,7 @@ use super::child::Child;
 use super::crew::{Alive, Job, Plan, Shared};
 use super::log::tell;
 use super::protocol::{self, Done, Grants, JobFacts, Order, Report};
-use super::vitals::OomWatch;
+use super::vitals::{OomWatch, words};
 use crate::graph::AnyChunk;
 use crate::queue::{Put, Shared as SharedMemory, Weight};
 use crate::rows::Part;
@@ -33,6 +33,8 @@ const GRACE: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(60);
 /// Bytes of a row from which on a child fills it where it is read.
 const WORTH_A_GRANT: usize = 16 << 10;
+/// How long a child that has closed its queue may take to end by itself.
+const CLOSING: Duration = Duration::from_millis(100);
 /// How often the memory of a child is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -77,6 +79,10 @@ enum End {
     Silent(Duration),
     /// It sent what it cannot have meant, and was killed.
     Garbage(Error),
+    /// It closed its queue, but did not end, and was killed.
+    Closed,
+    /// There was no memory to send it something by.
+    Unsent(Error),
     /// It cannot do the work.
     Refused(Error),
     /// It was ended on purpose.
@@ -104,7 +110,7 @@ impl Station {
             }
         };
         self.plan().figures.started.fetch_add(1, Ordering::Relaxed);
-        let pid = child.id();
+        let running = Running { shared: self.shared.clone(), process: child.id() };
         let mut shift = Shift {
             station: self,
             child,
@@ -114,6 +120,7 @@ impl Station {
             exited: false,
             leaving: false,
             heard: Instant::now(),
+            closed: None,
             looked: Instant::now(),
             cancelled: 0,
             items: 0,
@@ -124,7 +131,10 @@ impl Station {
         shift.look();
         let end = poll_fn(|cx| shift.poll(cx)).await;
         let Shift { mut child, tasks, ready, .. } = shift;
-        self.plan().figures.gone(pid);
+        drop(running);
+        let place = self.place;
+        let node = self.plan().node.clone();
+        let mut kind = ErrorKind::Crashed;
         let how = match end {
             End::Dismissed => {
                 // First the child, which may be writing to rows of theirs.
@@ -137,19 +147,26 @@ impl Station {
                 self.shared.break_off(error.at(&self.plan().node));
                 return self.give_up();
             }
-            End::Died => child.obituary(&self.plan().node, self.place, out_of_memory.rose()),
+            End::Died => child.obituary(&node, place, |status| words(status, out_of_memory.rose())),
             End::Silent(limit) => {
-                child.obituary(&self.plan().node, self.place, false);
-                format!("gave no answer within {limit:?}")
+                child.obituary(&node, place, |_| format!("gave no answer within {limit:?}"))
             }
             End::Garbage(error) => {
-                child.obituary(&self.plan().node, self.place, false);
-                format!("sent what nobody can read: {}", error.cause())
+                child.obituary(&node, place, |_| format!("sent what nobody can read: {}", error.cause()))
+            }
+            End::Closed => child.obituary(&node, place, |_| "closed its queue, and was ended".to_owned()),
+            End::Unsent(error) => {
+                kind = ErrorKind::Limit;
+                child.obituary(&node, place, |_| format!("could not be given it: {}", error.cause()))
             }
         };
         drop(child);
-        let goes_on = self.shared.death(self.place, &how);
-        self.sort_out(tasks, ready, &how).await;
+        if tasks.iter().any(|task| task.is_guilty(ready)) {
+            // To know that is to get on.
+            self.shared.progress();
+        }
+        let goes_on = self.shared.death(place, &how);
+        self.sort_out(tasks, ready, kind, &how).await;
         if !goes_on {
             self.give_up();
         }
@@ -161,7 +178,7 @@ impl Station {
     }
 
     /// A child ended: what it was at is tried again item by item, and an item that was tried so already is given up.
-    async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, how: &str) {
+    async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, kind: ErrorKind, how: &str) {
         let suspects = if begun { overlap(self.plan()).max(1) } else { 0 };
         for (place, mut task) in tasks.into_iter().enumerate() {
             if place >= suspects && task.alone.is_none() {
@@ -178,11 +195,12 @@ impl Station {
                     let (from, seen) = if one_for_one { (task.delivered, task.delivered) } else { (0, 0) };
                     (task.alone, task.seen) = (Some(from), seen);
                 }
+                // All that comes of it has come, and it ended behind that.
+                Some(item) if self.plan().one_for_one && task.seen > item => task.alone = Some(item + 1),
                 // It did more the first time: this is not what ends children.
-                Some(_) if !begun || task.seen < task.delivered => {}
+                Some(_) if !task.is_guilty(begun) => {}
                 Some(item) => {
-                    let error =
-                        Error::new(ErrorKind::Crashed, format!("the process that worked on it {how}"));
+                    let error = Error::new(kind, format!("the process that worked on it {how}"));
                     let error = match self.plan().input.origin(&*task.job.chunk.chunk, item) {
                         Some(origin) => error.of(&origin),
                         None => error,
@@ -206,9 +224,29 @@ impl Station {
         if task.alone.is_some_and(|item| item >= task.job.chunk.len) {
             task.job.finish();
         } else {
-            // In order of their numbers, as they came.
-            self.redo.push_back(task);
+            // In order of their numbers: a later one may wait for a consumer that waits for an earlier one.
+            let place = self.redo.partition_point(|other| other.number < task.number);
+            self.redo.insert(place, task);
         }
+    }
+}
+
+impl Task {
+    /// Whether the item that is in work ended the process, in which it was alone.
+    fn is_guilty(&self, begun: bool) -> bool {
+        self.alone.is_some() && begun && self.seen >= self.delivered
+    }
+}
+
+/// A child that is counted among those that run, until this is dropped.
+struct Running {
+    shared: Rc<Shared>,
+    process: u32,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.plan.figures.gone(self.process);
     }
 }
 
@@ -241,6 +279,8 @@ struct Shift<'a> {
     leaving: bool,
     /// When it last gave an answer, or got something to do.
     heard: Instant,
+    /// When it closed its queue, upon which it should end.
+    closed: Option<Instant>,
     looked: Instant,
     /// The number up to which it was told that nothing is wanted.
     cancelled: u64,
@@ -277,8 +317,10 @@ impl Shift<'_> {
             match self.give_work(cx) {
                 Ok(true) => continue,
                 Ok(false) => {}
-                // It is gone, or cannot be reached: the next poll sees what became of it.
-                Err(error) => return self.garbage(error),
+                Err(error) => {
+                    self.child.kill();
+                    return Poll::Ready(End::Unsent(error));
+                }
             }
             if let Some(end) = self.poll_timer(cx) {
                 return Poll::Ready(end);
@@ -325,12 +367,10 @@ impl Shift<'_> {
                         return Ok(Poll::Ready(End::Died));
                     }
                     // It has closed the queue, so it is about to end: or is made to.
-                    self.child.kill();
+                    self.closed.get_or_insert_with(Instant::now);
                     return Ok(Poll::Pending);
                 }
                 Poll::Ready(Some(parcel)) => {
-                    self.heard = Instant::now();
-                    self.warned = false;
                     if let Some(end) = self.report(&parcel)? {
                         return Ok(Poll::Ready(end));
                     }
@@ -344,6 +384,10 @@ impl Shift<'_> {
         let report = Report::read(&mut from)?;
         if !matches!(report, Report::Output(_)) {
             from.end()?;
+        }
+        if !matches!(report, Report::Log(_)) {
+            self.heard = Instant::now();
+            self.warned = false;
         }
         match report {
             Report::Ready if !self.ready => self.ready = true,
@@ -434,6 +478,9 @@ impl Shift<'_> {
 
     /// Gives the child work, as much as it may have at once. Says whether something was done.
     fn give_work(&mut self, cx: &mut Context<'_>) -> Result<bool> {
+        if self.closed.is_some() {
+            return Ok(false);
+        }
         if let Poll::Ready(Err(error)) = self.child.orders.poll_flush(cx) {
             return self.unreachable(error);
         }
@@ -471,7 +518,7 @@ impl Shift<'_> {
         }
         let places = task.alone.map_or(0..task.job.chunk.len, |item| item..item + 1);
         let grants = self.grants(&mut task.job, places.clone());
-        let facts = JobFacts { number: task.number, run: task.job.run };
+        let facts = JobFacts { number: task.number, run: task.job.run, alone: task.alone.is_some() };
         self.tasks.push_back(task);
         self.send(cx, &Order::Job(facts, grants), Some(places))
     }
@@ -521,15 +568,18 @@ impl Shift<'_> {
             // No memory to send it by: that is ours.
             return Err(error);
         }
-        self.child.kill();
+        self.closed.get_or_insert_with(Instant::now);
         Ok(false)
     }
 
     /// Ends a child that takes too long.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Option<End> {
         loop {
-            let limit = self.limit();
-            let deadline = self.heard + limit.unwrap_or(SILENCE);
+            let (limit, since) = match self.closed {
+                Some(closed) => (Some(CLOSING), closed),
+                None => (self.limit(), self.heard),
+            };
+            let deadline = since + limit.unwrap_or(SILENCE);
             if self.timer.deadline() != deadline.into() {
                 self.timer.as_mut().reset(deadline.into());
             }
@@ -539,6 +589,9 @@ impl Shift<'_> {
             match limit {
                 Some(limit) => {
                     self.child.kill();
+                    if self.closed.is_some() {
+                        return Some(End::Closed);
+                    }
                     let unwanted = self.tasks.iter().all(|task| !self.station.shared.is_wanted(task.number));
                     if self.ready && unwanted {
                         return Some(End::Dismissed);
