@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
@@ -16,6 +17,9 @@ const VARIABLE: &str = "DATAPIPES_WORKER";
 
 /// This executable, held open since the start: the file of its name may become another.
 static EXECUTABLE: OnceLock<OwnedFd> = OnceLock::new();
+
+/// This process is a child, whose part cannot have children of its own.
+static CHILD: AtomicBool = AtomicBool::new(false);
 
 /// See `datapipes::worker::init`.
 pub(crate) fn init() {
@@ -45,6 +49,11 @@ pub(crate) fn is_ready() -> bool {
     EXECUTABLE.get().is_some()
 }
 
+/// Whether this process is a child itself.
+pub(crate) fn is_child() -> bool {
+    CHILD.load(Ordering::Relaxed)
+}
+
 /// What starts this executable as a child.
 pub(super) fn command(processes: &Processes) -> Option<Command> {
     let executable = EXECUTABLE.get()?;
@@ -60,6 +69,7 @@ fn be_a_child(parent: &str) -> crate::Result<()> {
         || io::Error::other(format!("{VARIABLE} is set to `{parent}`, but no loader started this process"));
     let parent = parent.parse().ok().and_then(Pid::from_raw).ok_or_else(wrong)?;
     isolate::die_with(parent)?;
+    CHILD.store(true, Ordering::Relaxed);
     let (orders, reports) = take_queues()?;
     // SAFETY: this is the first line of `main`, and nothing has started a thread.
     unsafe { std::env::remove_var(VARIABLE) };
