@@ -169,7 +169,7 @@ struct Job {
     begun: Instant,
     /// Nanoseconds of work.
     busy: u64,
-    /// Bytes of an item that came out.
+    /// Bytes of an item that came out; 0 before the first.
     each: usize,
 }
 
@@ -187,10 +187,7 @@ impl Job {
         self.busy += begun.elapsed().as_nanos() as u64;
         match polled {
             Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(Some(chunk))) => {
-                self.each = (chunk.bytes / chunk.len.max(1)).max(1);
-                Poll::Ready(Some(chunk))
-            }
+            Ok(Poll::Ready(Some(chunk))) => Poll::Ready(Some(chunk)),
             Ok(Poll::Ready(None)) => {
                 self.stream = None;
                 Poll::Ready(None)
@@ -273,12 +270,15 @@ impl Server {
     }
 
     fn output(&mut self, chunk: AnyChunk) -> Result<()> {
-        let number = self.jobs.front().expect("it gave the chunk").number;
+        let job = self.jobs.front_mut().expect("it gave the chunk");
         let mut writer = Writer::new();
-        let report = Report::Output(number);
+        let report = Report::Output(job.number);
         report.write(&mut writer)?;
         self.part.output.encode(&*chunk.chunk, 0..chunk.len, &mut writer);
-        self.reports.send(writer, Weight { items: chunk.len, bytes: chunk.bytes })
+        // What a step of the user's gives may not say what it weighs; here it is seen.
+        let bytes = chunk.bytes.max(writer.len());
+        job.each = (bytes / chunk.len.max(1)).max(1);
+        self.reports.send(writer, Weight { items: chunk.len, bytes })
     }
 
     fn done(&mut self) -> Result<()> {

@@ -353,6 +353,8 @@ impl Shift<'_> {
                         chunk = plan.edge.behind(chunk, known);
                     }
                 }
+                // What came is there, whatever the steps say that it weighs.
+                chunk.bytes = chunk.bytes.max(parcel.len());
                 if chunk.len > 0 {
                     self.held = Some(chunk);
                 }
