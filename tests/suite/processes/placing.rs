@@ -321,6 +321,9 @@ fn explain_and_stats_show_the_children() {
     assert_eq!(whole(&loader, 0).len(), 500);
     let (plan, stats) = (loader.explain(), loader.stats().unwrap().to_string());
     assert!(plan.contains("[segment A: 2 processes, up to 64 morsels in flight, strict order]"), "{plan}");
+    let processes = loader.stats().unwrap().segments[0].processes.clone().unwrap();
+    assert_eq!(processes.children.iter().map(|child| child.items).sum::<u64>(), 500);
+    assert!(processes.children.iter().all(|child| child.memory > 0));
     assert!(stats.contains("  processes: 2 started, 0 died, 0 replaced; 0 items given up"), "{stats}");
     for (place, pid) in pids(&loader).into_iter().enumerate() {
         assert!(stats.contains(&format!("{place}: process {pid}, ")), "{stats}");

@@ -324,6 +324,9 @@ impl Shift<'_> {
                     if let Some(end) = self.report(&parcel)? {
                         return Ok(Poll::Ready(end));
                     }
+                    if self.looked.elapsed() > LOOK {
+                        self.look();
+                    }
                 }
             }
         }
@@ -370,6 +373,7 @@ impl Shift<'_> {
         let mut task = task
             .ok_or_else(|| damaged(format_args!("the end of job {}, which it does not have", done.number)))?;
         self.station.shared.progress();
+        self.station.plan().figures.count(self.child.id(), self.items);
         for (counters, counted) in task.job.counters.iter().zip(&done.counted) {
             protocol::count(counters, counted);
         }
@@ -385,9 +389,6 @@ impl Shift<'_> {
                     self.station.redo.push_front(task);
                 }
             }
-        }
-        if self.looked.elapsed() > LOOK {
-            self.look();
         }
         Ok(())
     }
