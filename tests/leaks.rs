@@ -12,6 +12,9 @@ use proptest::prelude::*;
 #[allow(dead_code, reason = "the laws use the rest of it")]
 mod graphs;
 
+// Parts of graphs run in children of this executable.
+datapipes::before_main!();
+
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -159,6 +162,147 @@ proptest! {
         drop(loader);
         drop(other);
         before.assert_back();
+    }
+}
+
+/// What processes could leave behind.
+#[cfg(target_os = "linux")]
+mod processes {
+    use std::time::{Duration, Instant};
+
+    use datapipes::Tensor;
+
+    use super::*;
+
+    /// Children of this process, dead ones that nobody waited for included.
+    fn children() -> Vec<String> {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let of = |task: std::fs::DirEntry| {
+            std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
+        };
+        tasks.flat_map(|task| of(task).split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
+    /// Memory of queues that is mapped, in bytes.
+    fn mapped() -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let of_queues = maps.lines().filter(|line| line.contains("/memfd:datapipes"));
+        let len = |line: &str| {
+            let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let [from, to] = [from, to].map(|number| usize::from_str_radix(number, 16).unwrap());
+            to - from
+        };
+        of_queues.map(len).sum()
+    }
+
+    /// Small items go in, large ones come out.
+    fn graph(items: u64) -> Graph<Tensor> {
+        Graph::range(0..items).in_processes(2, |numbers| {
+            numbers
+                .flat_map(|n| 0..n % 4)
+                .try_map(|n| Tensor::from_vec(vec![n; 9000], [9000]))
+                .filter(|_| true)
+        })
+    }
+
+    #[test]
+    fn fifty_loaders_with_processes_leave_nothing() {
+        let _alone = alone();
+        let before = Resources::now();
+        for round in 0..50 {
+            let loader = DataLoader::builder(graph(200)).build().unwrap();
+            let mut kept = Vec::new();
+            for epoch in 0..2 {
+                let mut items = loader.epoch(epoch).blocking();
+                // To the end, or not.
+                kept.extend(items.by_ref().take([1000, 0, 1, 30][round % 4]).map(Result::unwrap).take(3));
+                drop(items);
+                assert!(children().len() <= 2, "{:?}", children());
+            }
+            drop(loader);
+            assert_eq!(children(), [""; 0], "round {round}");
+            before.assert_back();
+            // What the consumer keeps is all that is left of shared memory.
+            let least: usize = kept.iter().map(Tensor::byte_len).sum();
+            assert!((least..least * 2 + 1).contains(&mapped()), "{} for {least}", mapped());
+            drop(kept);
+            assert_eq!(mapped(), 0);
+        }
+    }
+
+    #[test]
+    fn a_hundred_epochs_with_the_same_processes_are_flat() {
+        let _alone = alone();
+        let before = Resources::now();
+        let loader = DataLoader::builder(graph(100)).build().unwrap();
+        let run = |epoch| assert_eq!(loader.epoch(epoch).blocking().filter(Result::is_ok).count(), 150);
+        (0..10).for_each(run);
+        let (working, children_then, mapped_then) = (Resources::now(), children(), mapped());
+        (10..100).for_each(run);
+        working.assert_back();
+        assert_eq!(children(), children_then);
+        assert!(mapped() <= mapped_then * 2, "from {mapped_then} to {}", mapped());
+        drop(loader);
+        assert_eq!((children(), mapped()), (vec![], 0));
+        before.assert_back();
+    }
+
+    /// Row 23: what one item becomes does not end, and the consumer takes nothing more.
+    #[test]
+    fn row_23_endless_children_wait_for_their_consumer() {
+        const BUDGET: usize = 24 << 20;
+        let _alone = alone();
+        let graph = Graph::range(0..8).in_processes(2, |numbers| {
+            numbers.flat_map(|_| 0u64..).try_map(|n| Tensor::from_vec(vec![n; 9000], [9000]))
+        });
+        let loader = DataLoader::builder(graph.batch(4)).memory(BUDGET).build().unwrap();
+        let mut epoch = loader.epoch(0).blocking();
+        assert_eq!(epoch.next().unwrap().unwrap().len(), 4);
+        let (begun, mut last, mut still) = (Instant::now(), (0, 0), 0);
+        while still < 20 {
+            let now = (mapped(), resident_kb());
+            still = if now == last { still + 1 } else { 0 };
+            last = now;
+            assert!(begun.elapsed() < Duration::from_secs(10), "it goes on and on: {last:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // What waits here, what waits in the queues of the two children, and what they keep for what comes.
+        assert!(mapped() < BUDGET + 2 * (16 << 20) + 2 * (32 << 20), "{} bytes are mapped", mapped());
+        let begun = Instant::now();
+        drop(epoch);
+        assert!(begun.elapsed() < Duration::from_secs(1), "dropping took {:?}", begun.elapsed());
+        drop(loader);
+        assert_eq!((children(), mapped()), (vec![], 0));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: graphs::cases_apart(24), failure_persistence: None, ..ProptestConfig::default()
+        })]
+
+        /// Law 6 with processes: dropping an epoch of any graph at any point ends what it started, and soon.
+        #[test]
+        fn law_6_drop_is_cancel_with_processes(
+            spec in graphs::spec_apart(), run in graphs::strict_run(), taken in 0usize..200, at_once in any::<bool>(),
+        ) {
+            let _alone = alone();
+            let before = Resources::now();
+            let loader = run.loader(&spec);
+            let mut epoch = loader.epoch(run.epoch).blocking();
+            let mut other = at_once.then(|| loader.epoch(run.epoch + 1).blocking());
+            for _ in 0..taken {
+                let Some(item) = epoch.next() else { break };
+                item.ok();
+                other.as_mut().and_then(Iterator::next);
+            }
+            let begun = Instant::now();
+            drop(epoch);
+            drop(loader);
+            drop(other);
+            prop_assert!(begun.elapsed() < Duration::from_secs(1), "dropping took {:?}", begun.elapsed());
+            prop_assert_eq!((children(), mapped()), (vec![], 0));
+            before.assert_back();
+        }
     }
 }
 

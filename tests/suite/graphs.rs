@@ -11,8 +11,8 @@ use datapipes::pipes::{
     Stop, TryMap, Zip,
 };
 use datapipes::{
-    Arity, Context, DataLoader, Error, ErrorKind, Facts, Graph, Items, Lookup, OnError, Order, Pipe, Result,
-    Tensor, Uneven, async_trait,
+    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Facts, Graph, Items, Lookup, OnError, Order,
+    Pipe, Result, Tensor, Uneven, Wire, async_trait,
 };
 use proptest::prelude::*;
 
@@ -164,6 +164,195 @@ pub enum Step {
     ForkZip(Option<u64>),
     /// A fork, a map in one branch, and by turns.
     ForkMux,
+    /// Some steps in processes of their own.
+    InProcesses(Part),
+    /// A pipe that asks for processes by itself.
+    Apart(u64),
+}
+
+/// Steps that run in processes of their own: the settings of a part, from which a child makes it again.
+#[derive(Clone, Debug, Wire)]
+pub struct Part {
+    pub processes: usize,
+    pub crosses: Crosses,
+    pub steps: Vec<Inside>,
+    /// Whether its nodes have names of their own, by this number, which no other part has.
+    pub named: bool,
+    pub number: u64,
+    /// How many items come in, at most, and whether there are ranks.
+    most: u64,
+    ranked: bool,
+}
+
+/// What goes into a part, and comes out.
+#[derive(Clone, Debug, Wire)]
+pub enum Crosses {
+    Numbers,
+    /// Tensors of more than 64 KiB, so that they go through shared memory.
+    Large,
+    /// Batches of so many go in, and are taken apart inside.
+    Batches(usize),
+}
+
+/// A step of a part.
+#[derive(Clone, Debug, Wire)]
+pub enum Inside {
+    Map(u64),
+    Spin(u64),
+    Random,
+    TryRandom(u64),
+    Fail(u64),
+    Retry(u64),
+    MapAsync(u64),
+    Filter(u64),
+    FlatMap(u64),
+    Inspect,
+    /// Makes a list of up to so many of each item, and takes it apart.
+    Unbatch(u64),
+    /// Tensors as they would be the rows of batches.
+    Rows,
+    /// Waits for a timer, so many times 50 µs or less.
+    Wait(u64),
+    /// Work on a blocking thread.
+    Blocking,
+    /// A large tensor in between.
+    Large,
+    Apart(u64),
+}
+
+/// A pipe that wants to be in processes of its own.
+#[derive(Wire)]
+pub struct Apart(u64);
+
+impl Pipe<u64> for Apart {
+    type Out = u64;
+
+    fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
+        let Apart(k) = *self;
+        input.each(cx, move |item| {
+            Some(item.try_map(|n| {
+                if n.is_multiple_of(k) {
+                    Err(Error::new(ErrorKind::Corrupt, format!("{n} of {k}")))
+                } else {
+                    Ok(n ^ k)
+                }
+            }))
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn is_separate_process(&self) -> bool {
+        true
+    }
+    fn crossing(&self) -> Option<Crossing<u64, u64>> {
+        Some(Crossing::of(self))
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_settings(self.0)
+    }
+}
+
+fn large(n: u64) -> Tensor {
+    Tensor::from_vec(vec![n; 9000], [90, 100]).expect("as many")
+}
+
+/// What [`large`] was made of, if it is still that.
+fn small(tensor: Tensor) -> u64 {
+    let values = tensor.as_slice::<u64>().expect("of integers");
+    assert!(tensor.shape() == [90, 100] && values.iter().all(|value| *value == values[0]), "damaged");
+    values[0]
+}
+
+impl Part {
+    /// The part behind `graph`, in processes.
+    fn behind(&self, graph: Graph<u64>, most: u64, ranked: bool) -> (Graph<u64>, u64) {
+        let part = Part { most, ranked, ..self.clone() };
+        let (processes, most) = (part.processes, part.after());
+        let graph = match part.crosses {
+            Crosses::Numbers => graph.in_processes_with(processes, part, |graph, part| part.grow(graph)),
+            Crosses::Large => graph
+                .map(large)
+                .in_processes_with(processes, part, |graph, part| part.grow(graph.map(small)).map(large))
+                .map(small),
+            Crosses::Batches(size) => {
+                graph.batch(size).in_processes_with(processes, part, |graph, part| part.grow(graph.unbatch()))
+            }
+        };
+        (graph, most)
+    }
+
+    /// How many items come out of it, at most.
+    fn after(&self) -> u64 {
+        self.steps.iter().fold(self.most, |most, step| step.after(most).unwrap_or(most))
+    }
+
+    /// Adds the steps: here, or in a child.
+    fn grow(&self, mut graph: Graph<u64>) -> Graph<u64> {
+        let mut most = self.most;
+        for (place, step) in self.steps.iter().enumerate() {
+            let after = step.after(most);
+            graph = match after {
+                Some(_) => step.add(graph, most, self.ranked),
+                // A part without a step is refused.
+                None => graph.filter(|_| true),
+            };
+            most = after.unwrap_or(most);
+            if self.named {
+                graph = graph.named(format!("part{}.{place}", self.number));
+            }
+        }
+        graph
+    }
+}
+
+impl Inside {
+    /// How many items come out for so many that go in; `None` if these are too many.
+    fn after(&self, most: u64) -> Option<u64> {
+        match self {
+            Inside::FlatMap(k) | Inside::Unbatch(k) => Some(most * k).filter(|after| *after <= MOST),
+            _ => Some(most),
+        }
+    }
+
+    fn add(&self, graph: Graph<u64>, most: u64, ranked: bool) -> Graph<u64> {
+        let step = match *self {
+            Inside::Map(k) => Step::Map(k),
+            Inside::Spin(rounds) => Step::Spin(rounds),
+            Inside::Random => Step::Random,
+            Inside::TryRandom(k) => Step::TryRandom(k),
+            Inside::Fail(k) => Step::Fail(k),
+            Inside::Retry(k) => Step::Retry(k),
+            Inside::MapAsync(times) => Step::MapAsync(times),
+            Inside::Filter(k) => Step::Filter(k),
+            Inside::FlatMap(k) => Step::FlatMap(k),
+            Inside::Inspect => Step::Inspect,
+            Inside::Apart(k) => Step::Apart(k),
+            Inside::Unbatch(k) => {
+                return graph.map(move |n| Vec::from_iter((0..n % (k + 1)).map(|i| n ^ i))).unbatch();
+            }
+            Inside::Rows => {
+                let values = |pair: Tensor| fold(pair.into_vec::<u64>().expect("of integers"));
+                return graph.pipe(Pairs::default()).map(values);
+            }
+            Inside::Wait(times) => {
+                return graph.map_async(move |n| async move {
+                    if n.is_multiple_of(3) {
+                        tokio::time::sleep(std::time::Duration::from_micros(50 * (n % (times + 1)))).await;
+                    }
+                    Ok::<_, Error>(n.rotate_left(1))
+                });
+            }
+            Inside::Blocking => {
+                return graph.map_async(|n| datapipes::blocking(move || n.wrapping_mul(3)));
+            }
+            Inside::Large => return graph.map(large).map(small),
+        };
+        step.add(graph, most, ranked).0
+    }
 }
 
 /// A generated graph: so many integers through some steps. `fixed` gives each step a number in flight, so that it
@@ -364,7 +553,13 @@ impl Spec {
     pub fn freezes(&self) -> bool {
         let random = |step: &Step| {
             use Step::*;
-            matches!(step, Random | TryRandom(_) | Shuffle(_) | Sample(_) | SampleWith(_))
+            match step {
+                Random | TryRandom(_) | Shuffle(_) | Sample(_) | SampleWith(_) => true,
+                InProcesses(part) => {
+                    part.steps.iter().any(|step| matches!(step, Inside::Random | Inside::TryRandom(_)))
+                }
+                _ => false,
+            }
         };
         self.any(&|step| matches!(step, Step::Cache(_))) && (self.any(&random) || self.starts_at_random())
     }
@@ -385,7 +580,32 @@ impl Spec {
     }
 }
 
+impl Spec {
+    /// Gives each part a number of its own.
+    fn number(&mut self, next: &mut u64) {
+        for step in &mut self.steps {
+            if let Step::InProcesses(part) = step {
+                part.number = *next;
+                *next += 1;
+            }
+            step.inputs_mut().into_iter().for_each(|input| input.number(next));
+        }
+    }
+}
+
 impl Step {
+    fn inputs_mut(&mut self) -> Vec<&mut Spec> {
+        match self {
+            Step::Zip(a, _) => vec![a],
+            Step::Zip3(a, b) => vec![a, b],
+            Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
+                inputs.iter_mut().collect()
+            }
+            Step::Mix(_, inputs) => inputs.iter_mut().map(|(input, _)| input).collect(),
+            _ => vec![],
+        }
+    }
+
     /// The graphs that are second inputs.
     fn inputs(&self) -> impl Iterator<Item = &Spec> {
         let inputs: Vec<&Spec> = match self {
@@ -562,14 +782,16 @@ impl Step {
                 let [a, b] = graph.fork();
                 return (Graph::mux([a, b.map(|n| n ^ 77)]), 2 * most);
             }
+            Step::InProcesses(ref part) => return part.behind(graph, most, ranked),
+            Step::Apart(k) => graph.pipe(Apart(k)),
             Step::FlatMap(_) | Step::Repeat(_) | Step::ForkMux => graph,
         };
         (graph, most)
     }
 }
 
-/// A step; the graphs that are its inputs nest so deep.
-fn step(depth: u32) -> BoxedStrategy<Step> {
+/// A step; the graphs that are its inputs nest so deep. With `apart` some run in processes.
+fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
     let alone = prop_oneof![
         3 => (0u64..1000).prop_map(Step::Map),
         2 => (1u64..500).prop_map(Step::Spin),
@@ -606,10 +828,20 @@ fn step(depth: u32) -> BoxedStrategy<Step> {
         1 => prop::option::of(1u64..5).prop_map(Step::ForkZip),
         1 => Just(Step::ForkMux),
     ];
+    let alone = if apart {
+        prop_oneof![
+            30 => alone,
+            5 => part().prop_map(Step::InProcesses),
+            3 => (2u64..40).prop_map(Step::Apart),
+        ]
+        .boxed()
+    } else {
+        alone.boxed()
+    };
     if depth == 0 {
-        return alone.boxed();
+        return alone;
     }
-    let input = || small_spec(depth - 1);
+    let input = || small_spec(depth - 1, apart);
     let inputs = || prop::collection::vec(input(), 1..3);
     let stop = prop_oneof![
         Just(Stop::FirstExhausted),
@@ -672,19 +904,77 @@ fn index_step() -> impl Strategy<Value = IndexStep> {
     ]
 }
 
+fn part() -> impl Strategy<Value = Part> {
+    let inside = prop_oneof![
+        2 => (0u64..1000).prop_map(Inside::Map),
+        2 => (1u64..500).prop_map(Inside::Spin),
+        1 => (5000u64..20_000).prop_map(Inside::Spin),
+        2 => Just(Inside::Random),
+        1 => (2u64..40).prop_map(Inside::TryRandom),
+        2 => (2u64..40).prop_map(Inside::Fail),
+        1 => (2u64..40).prop_map(Inside::Retry),
+        1 => (0u64..3).prop_map(Inside::MapAsync),
+        2 => (1u64..6).prop_map(Inside::Filter),
+        2 => (1u64..4).prop_map(Inside::FlatMap),
+        1 => Just(Inside::Inspect),
+        1 => (1u64..4).prop_map(Inside::Unbatch),
+        1 => Just(Inside::Rows),
+        1 => (1u64..4).prop_map(Inside::Wait),
+        1 => Just(Inside::Blocking),
+        1 => Just(Inside::Large),
+        1 => (2u64..40).prop_map(Inside::Apart),
+    ];
+    let crosses = prop_oneof![
+        4 => Just(Crosses::Numbers),
+        1 => Just(Crosses::Large),
+        2 => (1usize..12).prop_map(Crosses::Batches),
+    ];
+    let steps = prop::collection::vec(inside, 1..5);
+    (1usize..4, crosses, steps, any::<bool>()).prop_map(|(processes, crosses, steps, named)| Part {
+        processes,
+        crosses,
+        steps,
+        named,
+        number: 0,
+        most: 0,
+        ranked: false,
+    })
+}
+
 /// A graph that is the input of another.
-fn small_spec(depth: u32) -> BoxedStrategy<Spec> {
-    (start(), 0u64..40, prop::collection::vec(step(depth), 0..3))
+fn small_spec(depth: u32, apart: bool) -> BoxedStrategy<Spec> {
+    (start(), 0u64..40, prop::collection::vec(step(depth, apart), 0..3))
         .prop_map(|(start, items, steps)| Spec { start, items, steps, fixed: None })
         .boxed()
 }
 
 pub fn spec() -> impl Strategy<Value = Spec> {
-    (start(), 0u64..200, prop::collection::vec(step(2), 0..7), prop::option::of(1usize..40))
+    (start(), 0u64..200, prop::collection::vec(step(2, false), 0..7), prop::option::of(1usize..40))
         .prop_map(|(start, items, steps, fixed)| Spec { start, items, steps, fixed })
         .prop_filter("whether a pass comes to its end unseen is a matter of time", |spec| {
             !spec.caches_by_chance()
         })
+}
+
+/// As [`spec`], with parts in processes of their own, one at least.
+pub fn spec_apart() -> impl Strategy<Value = Spec> {
+    let steps = || prop::collection::vec(step(1, true), 0..3);
+    let part = prop_oneof![4 => part().prop_map(Step::InProcesses), 1 => (2u64..40).prop_map(Step::Apart)];
+    (start(), 0u64..150, (steps(), part, steps()), prop::option::weighted(0.3, 1usize..40))
+        .prop_map(|(start, items, (above, part, below), fixed)| {
+            let steps = above.into_iter().chain([part]).chain(below).collect();
+            let mut spec = Spec { start, items, steps, fixed };
+            spec.number(&mut 0);
+            spec
+        })
+        .prop_filter("whether a pass comes to its end unseen is a matter of time", |spec| {
+            !spec.caches_by_chance()
+        })
+}
+
+/// How many cases of graphs with processes there are, of each of which a run starts some.
+pub fn cases_apart(few: u32) -> u32 {
+    std::env::var("DATAPIPES_PROCESS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few)
 }
 
 /// How a graph is run.
@@ -727,6 +1017,7 @@ impl Run {
             .prefetch(self.prefetch)
             .order(self.order)
             .seed(self.seed)
+            .processes(2)
             .on_error(OnError::skip(u64::MAX));
         match self.limits {
             Some((in_flight, memory)) => builder.in_flight(in_flight).memory(memory),

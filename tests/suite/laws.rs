@@ -14,8 +14,7 @@ proptest! {
     /// Law 1: the sequence is that of one thread running the graph inline: values, origins and errors.
     #[test]
     fn law_1_parallel_equals_sequential(spec in spec(), run in strict_run()) {
-        let inline = Run::inline(run.seed, run.epoch).outcome(&spec);
-        prop_assert_eq!(run.outcome(&spec), inline);
+        same_sequence(&spec, &run)?;
     }
 
     /// Law 1, second half: other orders give the same multiset, unless a step groups neighbours and no step below it
@@ -24,41 +23,15 @@ proptest! {
     fn law_1_other_orders_give_the_same_items(
         spec in spec(),
         run in strict_run(),
-        order in prop_oneof![Just(Order::Arrival), (0usize..100).prop_map(Order::Bounded)],
+        order in loose_order(),
     ) {
-        prop_assume!(!spec.groups());
-        let strict = Run::inline(run.seed, run.epoch).outcome(&spec).sorted();
-        let mut other = Run { order, ..run }.outcome(&spec).sorted();
-        if strict.skipped.len() >= 1000 {
-            // Only the first thousand are kept, and these may be others.
-            prop_assert_eq!(other.skipped.len(), strict.skipped.len());
-            other.skipped.clone_from(&strict.skipped);
-        }
-        prop_assert_eq!(other, strict);
+        same_items(&spec, &run, order)?;
     }
 
     /// Rows 39 and 40: a second epoch, and two at once, give what each gives inline.
     #[test]
     fn epochs_one_after_the_other_and_at_once_are_whole(spec in spec(), run in strict_run()) {
-        prop_assume!(!spec.freezes());
-        let inline = Run::inline(run.seed, 0).loader(&spec);
-        let whole = [0, 1, 2].map(|epoch| items(inline.epoch(epoch)));
-        let loader = run.loader(&spec);
-        prop_assert_eq!(&items(loader.epoch(0)), &whole[0]);
-        prop_assert_eq!(&items(loader.epoch(1)), &whole[1]);
-        let mut at_once = [loader.epoch(1).blocking().items(), loader.epoch(2).blocking().items()];
-        let mut seen = [vec![], vec![]];
-        let mut open = true;
-        while open {
-            open = false;
-            for (epoch, seen) in at_once.iter_mut().zip(&mut seen) {
-                let Some(item) = epoch.next() else { continue };
-                open = true;
-                let item = item.map(|item: Item<u64>| (*item, item.origin().to_string()));
-                seen.push(item.map_err(|error| error.to_string()));
-            }
-        }
-        prop_assert_eq!(&seen[..], &whole[1..]);
+        whole_epochs(&spec, &run)?;
     }
 
     /// Bounded order: an item moves by at most W places.
@@ -101,86 +74,20 @@ proptest! {
     /// Law 3 over generated graphs: whatever stands above, an item that is still there draws what it draws alone.
     #[test]
     fn law_3_whatever_stands_above(spec in spec(), run in strict_run()) {
-        let draw = |graph: Graph<u64>| graph.map_random(|_, rng| rng.next_u64()).named("draw");
-        let alone = Graph::range(0..spec.items);
-        let alone: BTreeMap<String, u64> = Run::inline(run.seed, run.epoch)
-            .outcome_of(draw(alone), |builder| builder)
-            .items.into_iter().map(|item| item.map(|(drawn, origin)| (origin, drawn)).unwrap()).collect();
-        for item in run.outcome_of(draw(spec.graph()), |builder| builder).items {
-            let Ok((drawn, origin)) = item else { continue };
-            if let Some(expected) = alone.get(&origin) {
-                prop_assert_eq!(&drawn, expected, "{}", origin);
-            }
-        }
+        same_draws(&spec, &run)?;
     }
 
     /// Law 4: what goes into a node comes out, is dropped on purpose and counted, or failed and is counted; and the
     /// figures of a node whose output is used to its end do not depend on how the graph is run.
     #[test]
     fn law_4_the_ledger_adds_up(spec in spec(), run in strict_run()) {
-        let ledger = |run: &Run| {
-            let loader = run.loader(&spec);
-            let delivered = loader.epoch(run.epoch).blocking().filter(Result::is_ok).count() as u64;
-            (delivered, loader)
-        };
-        let (delivered, loader) = ledger(&run);
-        let tree = Tree::of(&loader.explain());
-        let nodes: BTreeMap<String, NodeStats> =
-            loader.stats().unwrap().nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
-        let stats = loader.stats().unwrap();
-        let root = &nodes[&tree.root];
-        prop_assert_eq!((stats.delivered, stats.skipped), (delivered, root.errors), "{}", stats);
-        prop_assert_eq!(root.items, delivered, "{}", stats);
-
-        let repeats = spec.any(&|step| {
-            matches!(step, Step::Repeat(_) | Step::Cycle(_) | Step::Mix(..))
-        });
-        for (name, line) in &tree.lines {
-            let (kind, node) = (kind(name), &nodes[name]);
-            let above: Option<Vec<&NodeStats>> = line.inputs.iter()
-                .map(|input| (!matches!(self::kind(input), "fork" | "demux")).then(|| &nodes[input])).collect();
-            // The outputs of a split are counted together.
-            let Some(above) = above else { continue };
-            let into = above.iter().map(|node| node.items + node.errors).sum::<u64>();
-            let out = node.items + node.dropped + node.errors;
-            let one_for_one = match kind {
-                "cache" => !repeats,
-                "map" | "try_map" | "map_random" | "map_async" | "filter" | "inspect" | "enumerate" | "skip"
-                | "sample" | "sample_with" | "shuffle" | "prefetch" | "pass" | "retry" | "repeat" | "concat"
-                | "interleave" | "greedy_join" => true,
-                "mux" | "mix" | "scan" | "take" => !line.ends_early,
-                _ => continue,
-            };
-            if one_for_one && line.used_up {
-                prop_assert_eq!(into, out, "{} in\n{}", name, stats);
-            } else if kind != "cache" && !repeats {
-                prop_assert!(into >= out, "{} in\n{}", name, stats);
-            }
-        }
-
-        let (_, inline) = ledger(&Run::inline(run.seed, run.epoch));
-        for node in inline.stats().unwrap().nodes {
-            let other = &nodes[&node.name];
-            if tree.lines[&node.name].used_up {
-                let figures = |node: &NodeStats| (node.items, node.dropped, node.errors);
-                prop_assert_eq!(figures(other), figures(&node), "{} in\n{}\n{}", node.name, stats, inline.explain());
-            }
-        }
+        ledger_adds_up(&spec, &run)?;
     }
 
     /// Law 10: the plan is a function of graph and settings, and names every node.
     #[test]
     fn law_10_the_plan_is_stable_and_names_every_node(spec in spec(), run in strict_run()) {
-        let loader = run.loader(&spec);
-        let plan = loader.explain();
-        prop_assert_eq!(&plan, &run.loader(&spec).explain());
-        loader.epoch(0).blocking().take(3).for_each(drop);
-        let tree = Tree::of(&plan);
-        let (named, are): (BTreeSet<String>, BTreeSet<String>) = (
-            tree.lines.into_keys().collect(),
-            loader.stats().unwrap().nodes.into_iter().map(|node| node.name).collect(),
-        );
-        prop_assert_eq!(named, are, "{}", plan);
+        plan_is_stable(&spec, &run)?;
     }
 
     /// Law 1 over ranks: what all ranks get together does not depend on how each is run, and no item comes twice.
@@ -189,12 +96,76 @@ proptest! {
         spec in spec(), run in strict_run(), at in 0usize..8, pads in any::<bool>(), world in 1usize..5,
         uneven in uneven(),
     ) {
-        let pads = pads || uneven == Uneven::Pad;
-        for rank in 0..world {
-            let ranked = |run: &Run| {
-                run.outcome_of(spec.sharded(at, pads), |builder| builder.rank(rank, world).uneven(uneven))
+        every_rank(&spec, &run, at, pads, world, uneven)?;
+    }
+}
+
+/// The same for graphs of which some parts are in processes of their own.
+#[cfg(target_os = "linux")]
+mod apart {
+    use super::*;
+    use crate::graphs::{cases_apart, spec_apart};
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: cases_apart(24), ..ProptestConfig::default() })]
+
+        #[test]
+        fn law_1_processes_equal_sequential(spec in spec_apart(), run in strict_run()) {
+            same_sequence(&spec, &run)?;
+        }
+
+        #[test]
+        fn law_1_other_orders_of_processes_give_the_same_items(
+            spec in spec_apart(), run in strict_run(), order in loose_order(),
+        ) {
+            same_items(&spec, &run, order)?;
+        }
+
+        #[test]
+        fn epochs_of_processes_one_after_the_other_and_at_once_are_whole(
+            spec in spec_apart(), run in strict_run(),
+        ) {
+            whole_epochs(&spec, &run)?;
+        }
+
+        #[test]
+        fn law_3_whatever_stands_above_in_processes(spec in spec_apart(), run in strict_run()) {
+            same_draws(&spec, &run)?;
+        }
+
+        #[test]
+        fn law_4_the_ledger_of_processes_adds_up(spec in spec_apart(), run in strict_run()) {
+            ledger_adds_up(&spec, &run)?;
+        }
+
+        #[test]
+        fn law_10_the_plan_with_processes_is_stable_and_names_every_node(
+            spec in spec_apart(), run in strict_run(),
+        ) {
+            plan_is_stable(&spec, &run)?;
+        }
+
+        #[test]
+        fn every_rank_of_a_graph_with_processes_gets_its_part(
+            spec in spec_apart(), run in strict_run(), at in 0usize..8, pads in any::<bool>(), world in 1usize..4,
+            uneven in uneven(),
+        ) {
+            every_rank(&spec, &run, at, pads, world, uneven)?;
+        }
+
+        /// Law 3 with the draw itself in other processes.
+        #[test]
+        fn law_3_a_child_draws_what_a_thread_draws(items in 1u64..200, seed in any::<u64>(), epoch in 0u64..5) {
+            let draw = |workers, processes: usize| {
+                let graph = Graph::range(0..items).in_processes(processes, |numbers| {
+                    numbers.map_random(|n, rng| (n, rng.next_u64())).named("draw")
+                });
+                let loader = DataLoader::builder(graph).seed(seed).workers(workers).build().unwrap();
+                loader.epoch(epoch).blocking().map(Result::unwrap).collect::<Vec<_>>()
             };
-            prop_assert_eq!(ranked(&run), ranked(&Run::inline(run.seed, run.epoch)), "rank {} of {}", rank, world);
+            let threads = draw(0, 1);
+            prop_assert_eq!(&draw(1, 1), &threads);
+            prop_assert_eq!(&draw(2, 3), &threads);
         }
     }
 }
@@ -239,6 +210,170 @@ proptest! {
         all.dedup();
         prop_assert_eq!(all, Vec::from_iter(0..items - lost));
     }
+}
+
+fn loose_order() -> impl Strategy<Value = Order> {
+    prop_oneof![Just(Order::Arrival), (0usize..100).prop_map(Order::Bounded)]
+}
+
+/// The sequence is that of one thread running the graph inline: values, origins and errors.
+fn same_sequence(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
+    let inline = Run::inline(run.seed, run.epoch).outcome(spec);
+    prop_assert_eq!(run.outcome(spec), inline);
+    Ok(())
+}
+
+/// Other orders give the same multiset, unless a step groups neighbours and no step below it needs order.
+fn same_items(spec: &Spec, run: &Run, order: Order) -> Result<(), TestCaseError> {
+    prop_assume!(!spec.groups());
+    let strict = Run::inline(run.seed, run.epoch).outcome(spec).sorted();
+    let mut other = Run { order, ..run.clone() }.outcome(spec).sorted();
+    if strict.skipped.len() >= 1000 {
+        // Only the first thousand are kept, and these may be others.
+        prop_assert_eq!(other.skipped.len(), strict.skipped.len());
+        other.skipped.clone_from(&strict.skipped);
+    }
+    prop_assert_eq!(other, strict);
+    Ok(())
+}
+
+/// A second epoch, and two at once, give what each gives inline.
+fn whole_epochs(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
+    prop_assume!(!spec.freezes());
+    let inline = Run::inline(run.seed, 0).loader(spec);
+    let whole = [0, 1, 2].map(|epoch| items(inline.epoch(epoch)));
+    let loader = run.loader(spec);
+    prop_assert_eq!(&items(loader.epoch(0)), &whole[0]);
+    prop_assert_eq!(&items(loader.epoch(1)), &whole[1]);
+    let mut at_once = [loader.epoch(1).blocking().items(), loader.epoch(2).blocking().items()];
+    let mut seen = [vec![], vec![]];
+    let mut open = true;
+    while open {
+        open = false;
+        for (epoch, seen) in at_once.iter_mut().zip(&mut seen) {
+            let Some(item) = epoch.next() else { continue };
+            open = true;
+            let item = item.map(|item: Item<u64>| (*item, item.origin().to_string()));
+            seen.push(item.map_err(|error| error.to_string()));
+        }
+    }
+    prop_assert_eq!(&seen[..], &whole[1..]);
+    Ok(())
+}
+
+/// Whatever stands above, an item that is still there draws what it draws alone.
+fn same_draws(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
+    let draw = |graph: Graph<u64>| graph.map_random(|_, rng| rng.next_u64()).named("draw");
+    let alone = Graph::range(0..spec.items);
+    let alone: BTreeMap<String, u64> = Run::inline(run.seed, run.epoch)
+        .outcome_of(draw(alone), |builder| builder)
+        .items
+        .into_iter()
+        .map(|item| item.map(|(drawn, origin)| (origin, drawn)).unwrap())
+        .collect();
+    for item in run.outcome_of(draw(spec.graph()), |builder| builder).items {
+        let Ok((drawn, origin)) = item else { continue };
+        if let Some(expected) = alone.get(&origin) {
+            prop_assert_eq!(&drawn, expected, "{}", origin);
+        }
+    }
+    Ok(())
+}
+
+/// What goes into a node comes out, is dropped on purpose and counted, or failed and is counted; and the figures of a node
+/// whose output is used to its end do not depend on how the graph is run.
+fn ledger_adds_up(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
+    let ledger = |run: &Run| {
+        let loader = run.loader(spec);
+        let delivered = loader.epoch(run.epoch).blocking().filter(Result::is_ok).count() as u64;
+        (delivered, loader)
+    };
+    let (delivered, loader) = ledger(run);
+    let tree = Tree::of(&loader.explain());
+    let nodes: BTreeMap<String, NodeStats> =
+        loader.stats().unwrap().nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+    let stats = loader.stats().unwrap();
+    let root = &nodes[&tree.root];
+    prop_assert_eq!((stats.delivered, stats.skipped), (delivered, root.errors), "{}", stats);
+    prop_assert_eq!(root.items, delivered, "{}", stats);
+
+    let repeats = spec.any(&|step| matches!(step, Step::Repeat(_) | Step::Cycle(_) | Step::Mix(..)));
+    for (name, line) in &tree.lines {
+        let (kind, node) = (kind(name), &nodes[name]);
+        let above: Option<Vec<&NodeStats>> = line
+            .inputs
+            .iter()
+            .map(|input| (!matches!(self::kind(input), "fork" | "demux")).then(|| &nodes[input]))
+            .collect();
+        // The outputs of a split are counted together.
+        let Some(above) = above else { continue };
+        let into = above.iter().map(|node| node.items + node.errors).sum::<u64>();
+        let out = node.items + node.dropped + node.errors;
+        let one_for_one = match kind {
+            "cache" => !repeats,
+            "map" | "apart" | "try_map" | "map_random" | "map_async" | "filter" | "inspect" | "enumerate"
+            | "skip" | "sample" | "sample_with" | "shuffle" | "prefetch" | "pass" | "retry" | "repeat"
+            | "concat" | "interleave" | "greedy_join" => true,
+            "mux" | "mix" | "scan" | "take" => !line.ends_early,
+            _ => continue,
+        };
+        if one_for_one && line.used_up {
+            prop_assert_eq!(into, out, "{} in\n{}", name, stats);
+        } else if kind != "cache" && !repeats {
+            prop_assert!(into >= out, "{} in\n{}", name, stats);
+        }
+    }
+
+    let (_, inline) = ledger(&Run::inline(run.seed, run.epoch));
+    for node in inline.stats().unwrap().nodes {
+        let other = &nodes[&node.name];
+        if tree.lines[&node.name].used_up {
+            let figures = |node: &NodeStats| (node.items, node.dropped, node.errors);
+            prop_assert_eq!(
+                figures(other),
+                figures(&node),
+                "{} in\n{}\n{}",
+                node.name,
+                stats,
+                inline.explain()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The plan is a function of graph and settings, and names every node.
+fn plan_is_stable(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
+    let loader = run.loader(spec);
+    let plan = loader.explain();
+    prop_assert_eq!(&plan, &run.loader(spec).explain());
+    loader.epoch(0).blocking().take(3).for_each(drop);
+    let tree = Tree::of(&plan);
+    let (named, are): (BTreeSet<String>, BTreeSet<String>) = (
+        tree.lines.into_keys().collect(),
+        loader.stats().unwrap().nodes.into_iter().map(|node| node.name).collect(),
+    );
+    prop_assert_eq!(named, are, "{}", plan);
+    Ok(())
+}
+
+/// What all ranks get together does not depend on how each is run.
+fn every_rank(
+    spec: &Spec,
+    run: &Run,
+    at: usize,
+    pads: bool,
+    world: usize,
+    uneven: Uneven,
+) -> Result<(), TestCaseError> {
+    let pads = pads || uneven == Uneven::Pad;
+    for rank in 0..world {
+        let ranked = |run: &Run| {
+            run.outcome_of(spec.sharded(at, pads), |builder| builder.rank(rank, world).uneven(uneven))
+        };
+        prop_assert_eq!(ranked(run), ranked(&Run::inline(run.seed, run.epoch)), "rank {} of {}", rank, world);
+    }
+    Ok(())
 }
 
 /// A printed plan, read again.

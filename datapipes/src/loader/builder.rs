@@ -120,6 +120,12 @@ impl<T: Send + 'static> Builder<T> {
             && !crate::run::children::is_ready()
         {
             let name = &flow.nodes[segment.nodes[0]].name;
+            if crate::run::children::is_child() {
+                return Err(BuildError::of(format!(
+                    "{name}: runs in processes of its own, and this process is a child itself, which has none; with \
+                     `workers(0)` it runs in this one"
+                )));
+            }
             return Err(BuildError::of(format!(
                 "{name}: runs in processes of its own, which are this program started again; for them \
                  `datapipes::worker::init()` has to be the first line of `main` (in tests, whose `main` is not one's own, \

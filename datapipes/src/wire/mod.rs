@@ -385,6 +385,11 @@ impl Parcel {
         Reader::new(&self.head, &self.payloads)
     }
 
+    /// How many bytes came, large slices included.
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() + self.payloads.iter().map(Bytes::len).sum::<usize>()
+    }
+
     /// What a writer was given, without a queue between.
     pub(crate) fn of(writer: Writer<'_>) -> Parcel {
         let (head, payloads) = writer.into_parts();

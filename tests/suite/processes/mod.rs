@@ -1,21 +1,26 @@
 //! Parts of graphs in processes of their own.
 
 mod crimes;
+mod crossing;
 mod faults;
 mod parents;
+mod placing;
 mod rows;
 mod shapes;
 mod soak;
 
-use datapipes::{DataLoader, Graph};
+use datapipes::DataLoader;
 
-#[test]
-fn squares() {
-    let graph = Graph::range(0..1000).in_processes(2, |numbers| numbers.map(|n| n * n)).batch(10);
-    let loader = DataLoader::builder(graph).build().unwrap();
-    for epoch in 0..3 {
-        let batches = loader.epoch(epoch).blocking().collect::<Result<Vec<_>, _>>().unwrap();
-        assert_eq!(batches.concat(), (0..1000u64).map(|n| n * n).collect::<Vec<_>>());
-    }
-    println!("{}\n{}", loader.explain(), loader.stats().unwrap());
+/// The children of the first segment in processes, by their places.
+fn pids<T: Send + 'static>(loader: &DataLoader<T>) -> Vec<u32> {
+    let stats = loader.stats().expect("an epoch ran");
+    let processes = stats.segments.iter().find_map(|segment| segment.processes.as_ref());
+    let mut children: Vec<_> = processes
+        .expect("there are processes")
+        .children
+        .iter()
+        .map(|child| (child.place, child.process))
+        .collect();
+    children.sort_unstable();
+    children.into_iter().map(|(_, pid)| pid).collect()
 }

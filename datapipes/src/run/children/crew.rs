@@ -86,6 +86,13 @@ impl Figures {
         self.lock().insert(pid, alive);
     }
 
+    /// So many items came out of a child by now.
+    pub(super) fn count(&self, pid: u32, items: u64) {
+        if let Some(alive) = self.lock().get_mut(&pid) {
+            alive.items = items;
+        }
+    }
+
     pub(super) fn gone(&self, pid: u32) {
         self.lock().remove(&pid);
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -20,6 +21,9 @@ const ENDING: Duration = Duration::from_secs(1);
 
 /// This executable, held open since the start: the file of its name may become another.
 static EXECUTABLE: OnceLock<OwnedFd> = OnceLock::new();
+
+/// This process is a child, whose part cannot have children of its own.
+static CHILD: AtomicBool = AtomicBool::new(false);
 
 /// See `datapipes::worker::init`.
 pub(crate) fn init() {
@@ -54,6 +58,11 @@ pub(crate) fn is_ready() -> bool {
     EXECUTABLE.get().is_some()
 }
 
+/// Whether this process is a child itself.
+pub(crate) fn is_child() -> bool {
+    CHILD.load(Ordering::Relaxed)
+}
+
 /// What starts this executable as a child.
 pub(super) fn command(processes: &Processes) -> Option<Command> {
     let executable = EXECUTABLE.get()?;
@@ -69,6 +78,7 @@ fn be_a_child(parent: &str) -> crate::Result<()> {
         || io::Error::other(format!("{VARIABLE} is set to `{parent}`, but no loader started this process"));
     let parent = parent.parse().ok().and_then(Pid::from_raw).ok_or_else(wrong)?;
     isolate::die_with(parent)?;
+    CHILD.store(true, Ordering::Relaxed);
     let (orders, reports) = take_queues()?;
     // SAFETY: this is the first line of `main`, and nothing has started a thread.
     unsafe { std::env::remove_var(VARIABLE) };

@@ -19,7 +19,7 @@ mod station;
 mod vitals;
 
 pub(crate) use crew::{Crews, Figures, Job, Lease, Plan as ChildPlan, shared_memory};
-pub(crate) use entry::{init, is_ready};
+pub(crate) use entry::{init, is_child, is_ready};
 pub(crate) use log::number as log_level;
 pub(crate) use protocol::{Hello, RunFacts};
 pub(crate) use station::overlap_of;

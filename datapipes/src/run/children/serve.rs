@@ -190,7 +190,7 @@ struct Job {
     begun: Instant,
     /// Nanoseconds of work.
     busy: u64,
-    /// Bytes of an item that came out.
+    /// Bytes of an item that came out; 0 before the first.
     each: usize,
 }
 
@@ -208,10 +208,7 @@ impl Job {
         self.busy += begun.elapsed().as_nanos() as u64;
         match polled {
             Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(Some(chunk))) => {
-                self.each = (chunk.bytes / chunk.len.max(1)).max(1);
-                Poll::Ready(Some(chunk))
-            }
+            Ok(Poll::Ready(Some(chunk))) => Poll::Ready(Some(chunk)),
             Ok(Poll::Ready(None)) => {
                 self.stream = None;
                 Poll::Ready(None)
@@ -344,9 +341,12 @@ impl Server {
         let report = Report::Output(self.jobs.front().expect("it gave the chunk").number);
         let mut writer = Writer::new();
         report.write(&mut writer)?;
-        let weight = Weight { items: places.len(), bytes: chunk.bytes / chunk.len.max(1) * places.len() };
+        let (items, known) = (places.len(), chunk.bytes / chunk.len.max(1) * places.len());
         self.part.output.encode(&*chunk.chunk, places, &mut writer);
-        self.reports.send(writer, weight)
+        // What a step of the user's gives may not say what it weighs; here it is seen.
+        let bytes = known.max(writer.len());
+        self.jobs.front_mut().expect("as above").each = (bytes / items.max(1)).max(1);
+        self.reports.send(writer, Weight { items, bytes })
     }
 
     fn done(&mut self) -> Result<()> {

@@ -374,6 +374,9 @@ impl Shift<'_> {
                     if let Some(end) = self.report(&parcel)? {
                         return Ok(Poll::Ready(end));
                     }
+                    if self.looked.elapsed() > LOOK {
+                        self.look();
+                    }
                 }
             }
         }
@@ -417,6 +420,8 @@ impl Shift<'_> {
                         chunk = plan.edge.behind(chunk, known);
                     }
                 }
+                // What came is there, whatever the steps say that it weighs.
+                chunk.bytes = chunk.bytes.max(parcel.len());
                 if chunk.len > 0 {
                     self.held = Some(chunk);
                 }
@@ -431,6 +436,7 @@ impl Shift<'_> {
         let mut task = task
             .ok_or_else(|| damaged(format_args!("the end of job {}, which it does not have", done.number)))?;
         self.station.shared.progress();
+        self.station.plan().figures.count(self.child.id(), self.items);
         for (counters, counted) in task.job.counters.iter().zip(&done.counted) {
             protocol::count(counters, counted);
         }
@@ -453,9 +459,6 @@ impl Shift<'_> {
                     self.station.redo.push_front(task);
                 }
             }
-        }
-        if self.looked.elapsed() > LOOK {
-            self.look();
         }
         Ok(())
     }
