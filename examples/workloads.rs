@@ -1,13 +1,13 @@
 //! Runs a workload and prints one JSON line, in the format of common loader benchmarks, to stand beside other loaders.
 //!
 //! `cargo run --release --example workloads -- w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER]
-//! [--data DIR] [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--stats] --json`; options may also be given
-//! as `key=value`.
+//! [--data DIR] [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--processes N] [--stats] --json`; options may also
+//! be given as `key=value`.
 //!
 //! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); what an item costs.
 //! - `w1`: bytes of images from tar shards or a folder, page cache warm, batches of 256.
 //! - `w2`: read → decode → random resized crop to 224 → flip → f32 CHW normalised → batches of 64; with `--scaled`, decoded at
-//!   a lower scale where that is enough.
+//!   a lower scale where that is enough; with `--processes`, decoded in so many processes instead of on threads.
 //! - `w3`: single files far away, without decoding, in batches of 256: all below `--url` (`http://`, `s3://`, …; needs
 //!   `--features http` or `cloud`), or those that `--keys` names, one a line.
 //!
@@ -19,7 +19,8 @@ mod support;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use datapipes::{BoxError, DataLoader, Graph, Order};
+use bytes::Bytes;
+use datapipes::{BoxError, DataLoader, Graph, Order, Tensor};
 use datapipes_image::prelude::*;
 use datapipes_io::list_files;
 use datapipes_io::prelude::*;
@@ -28,10 +29,13 @@ use support::args::Args;
 use support::{images, shards};
 
 const USAGE: &str = "workloads w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER] [--data DIR] \
-                     [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--scaled] [--stats] [--json]";
+                     [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--processes N] \
+                     [--scaled] [--stats] [--json]";
 
 fn main() -> Result<(), BoxError> {
-    let known = ["workers", "batch", "epochs", "n", "order", "data", "src", "url", "keys", "in-flight"];
+    datapipes::worker::init();
+    let known =
+        ["workers", "batch", "epochs", "n", "order", "data", "src", "url", "keys", "in-flight", "processes"];
     let args = Args::parse(&["json", "scaled", "stats"], &known, USAGE);
     match args.words.first().map(|w| w.to_lowercase()).as_deref() {
         Some("w5") => w5(&args),
@@ -81,16 +85,28 @@ fn w2(args: &Args) -> Result<(), BoxError> {
     let (data, folder) = data(args)?;
     let images =
         if folder { images::from_folder(&data, 100_000)? } else { images::from_shards(&data, 1000, 500) };
-    let rows = if args.has("scaled") { images::training(224).scaled() } else { images::training(224) };
-    let graph = images.image_rows(rows).batch(batch).collate();
+    let scaled = args.has("scaled");
+    let rows = match args.get::<usize>("processes") {
+        None => image_rows(images, &scaled),
+        Some(processes) => images.in_processes_with(processes, scaled, image_rows),
+    };
+    let graph = rows.batch(batch).collate();
     let bytes = bytes_below(&data)?;
-    let mut meter = Meter::new("W2", args, serde_json::json!({ "batch": batch, "src": source(folder) }));
+    let mut params = serde_json::json!({ "batch": batch, "src": source(folder) });
+    params["processes"] = args.get::<usize>("processes").into();
+    let mut meter = Meter::new("W2", args, params);
     meter.run(graph, |(images, labels)| {
         assert_eq!(images.shape()[1..], [3, 224, 224]);
         (labels.len() as u64, 0)
     })?;
     meter.bytes = bytes * meter.epochs_s.len() as u64;
     meter.print()
+}
+
+/// The part of W2 that may run in processes of its own.
+fn image_rows(images: Graph<(Bytes, u32)>, scaled: &bool) -> Graph<(Tensor, u32)> {
+    let rows = images::training(224);
+    images.image_rows(if *scaled { rows.scaled() } else { rows })
 }
 
 fn w3(args: &Args) -> Result<(), BoxError> {

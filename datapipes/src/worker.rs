@@ -48,7 +48,8 @@ macro_rules! before_main {
     };
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use crate::{DataLoader, Graph};
 

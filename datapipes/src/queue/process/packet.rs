@@ -94,6 +94,7 @@ impl<'a> Packet<'a> {
         to.into_parts().0
     }
 
+    #[cfg(test)]
     pub(super) fn failed(why: &str) -> Vec<u8> {
         let mut to = begin(FAILED);
         to.raw(&why.as_bytes()[..why.len().min(INLINE)]);

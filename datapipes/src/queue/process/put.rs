@@ -93,6 +93,7 @@ impl ProcessPut {
         })
     }
 
+    #[cfg(test)]
     pub(crate) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -206,6 +207,7 @@ impl ProcessPut {
     }
 
     /// Ends the stream with a fault, behind what was put.
+    #[cfg(test)]
     pub(super) fn fail(&mut self, why: &Error) {
         let _ = self.push(&[&Packet::failed(&why.to_string())], Vec::new());
         if !self.backlog.is_empty() {

@@ -162,6 +162,7 @@ impl ProcessTake {
     }
 
     /// What was put and not taken yet, as the other end says.
+    #[cfg(test)]
     pub(crate) fn held(&self) -> Weight {
         let put = Totals::read(&self.control.put);
         let held = |put: u64, taken: u64| usize::try_from(put.saturating_sub(taken)).unwrap_or(usize::MAX);
