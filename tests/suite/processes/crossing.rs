@@ -138,6 +138,22 @@ fn fails(n: u64) -> Result<u64> {
     }
 }
 
+/// A piece whose output is too much to wait in this process holds up those behind it in its child. What is wanted of them
+/// has to be less than that.
+#[test]
+fn a_small_budget_stops_nothing() {
+    for memory in [100, 1000, 2000, 3000, 5000, 10_000] {
+        for processes in [1, 2] {
+            let graph = Graph::range(0..300).in_processes(processes, |numbers| numbers.map(|n| n + 1));
+            let loader = DataLoader::builder(graph).workers(2).prefetch(32).memory(memory).build().unwrap();
+            for epoch in 0..3 {
+                let items = loader.epoch(epoch).blocking().map(Result::unwrap);
+                assert!(items.eq(1..=300), "{memory} bytes");
+            }
+        }
+    }
+}
+
 #[test]
 fn errors_are_what_they_are_on_threads() {
     let shown = |error: &Error| {
