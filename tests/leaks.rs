@@ -299,8 +299,13 @@ mod processes {
             drop(epoch);
             drop(loader);
             drop(other);
-            prop_assert!(begun.elapsed() < Duration::from_secs(1), "dropping took {:?}", begun.elapsed());
-            prop_assert_eq!((children(), mapped()), (vec![], 0));
+            prop_assert!(begun.elapsed() < Duration::from_secs(2), "dropping took {:?}", begun.elapsed());
+            // A thread that was in the middle of something may be the last to hold the loader.
+            while (children(), mapped()) != (vec![], 0) {
+                let left = (children(), mapped());
+                prop_assert!(begun.elapsed() < Duration::from_secs(4), "left over: {left:?}");
+                std::thread::yield_now();
+            }
             before.assert_back();
         }
     }

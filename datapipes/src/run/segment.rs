@@ -417,8 +417,10 @@ impl Segment {
                 Poll::Pending => {
                     // Several may be waited for at once, if that is what is needed anyway. What fans out may give
                     // all that is needed long before it is through. Requests may never be through before others are
-                    // taken and dropped: what holds a connection or a permit of which there are few.
+                    // taken and dropped: what holds a connection or a permit of which there are few. And a piece whose
+                    // output waits for room holds up those behind it in its process.
                     let wanted = match (self.settings.arity, self.settings.work) {
+                        _ if self.settings.processes => 1,
                         (Arity::Any, _) | (_, Work::Io) => 1,
                         (_, Work::Cpu) => (demand.max / self.morsel()).min(self.flight.len() / 2),
                     };

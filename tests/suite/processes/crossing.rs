@@ -138,6 +138,22 @@ fn fails(n: u64) -> Result<u64> {
     }
 }
 
+/// A piece whose output is too much to wait in this process holds up those behind it in its child. What is wanted of them
+/// has to be less than that.
+#[test]
+fn a_small_budget_stops_nothing() {
+    for memory in [300, 600, 1000, 2000] {
+        // So slow that a piece is two or three items, and two messages, the first of which may be all that there is room for.
+        let graph = Graph::range(0..100).in_processes(1, |numbers| {
+            numbers.inspect(|_| std::thread::sleep(Duration::from_micros(20))).map(|n| n + 1)
+        });
+        let loader = DataLoader::builder(graph).workers(2).prefetch(64).memory(memory).build().unwrap();
+        for epoch in 0..2 {
+            assert!(loader.epoch(epoch).blocking().map(Result::unwrap).eq(1..=100), "{memory} bytes");
+        }
+    }
+}
+
 #[test]
 fn errors_are_what_they_are_on_threads() {
     let shown = |error: &Error| {
