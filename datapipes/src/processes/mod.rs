@@ -87,6 +87,10 @@ impl Processes {
 
     /// How many times in a row processes may end without an item getting through, before the epoch ends with an error of the kind
     /// [`Worker`](crate::ErrorKind::Worker); 16 where nothing is said.
+    ///
+    /// An item that is given up, since it ended two processes, counts as through; so one is enough to find such items. Where there are
+    /// several processes, each but one may end once besides, since all of them may work on such items at the same time. With 0 the
+    /// first end is that of the epoch.
     pub fn restarts(self, in_a_row: usize) -> Self {
         Processes { restarts: in_a_row, ..self }
     }

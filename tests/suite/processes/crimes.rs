@@ -139,7 +139,7 @@ fn each_socket(act: impl Fn(i32)) {
 /// Megabytes, of which some are no text.
 fn print_much() {
     use std::io::Write;
-    let bytes: Vec<u8> = (0..1 << 20).map(|place| (place * 7 % 256) as u8).collect();
+    let bytes: Vec<u8> = (0..400 << 10).map(|place| (place * 7 % 256) as u8).collect();
     std::io::stdout().write_all(&bytes).unwrap();
     std::io::stderr().write_all(&bytes).unwrap();
 }

@@ -1,5 +1,6 @@
 //! The fault matrix for children: whatever one does, it costs the items that make it do so, which are named, and no others.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use datapipes::{DataLoader, Error, ErrorKind, Graph, OnError, Order, Processes};
@@ -33,6 +34,9 @@ pub fn convict(processes: &Processes, items: u64, case: &Case, order: Order) -> 
     assert_eq!(named, guilty.iter().map(|n| format!("0:{n}")).collect::<Vec<_>>(), "{crime}");
     let stats = loader.stats().unwrap().segments[0].processes.clone().unwrap();
     assert_eq!(stats.crashed, guilty.len() as u64, "{crime}");
+    let decode = loader.stats().unwrap().nodes.into_iter().find(|node| node.name == "decode").unwrap();
+    let counted = (decode.items, decode.errors);
+    assert_eq!(counted, (innocent.len() as u64, guilty.len() as u64), "{crime}: what is counted");
     let started = children(&loader);
     drop(loader);
     assert!(started.iter().all(|&child| is_gone(child)), "{crime}: children are gone with their loader");
@@ -68,7 +72,7 @@ fn try_crime(crime: &str, processes: impl Fn(usize) -> Processes, how: &str) {
 }
 
 fn limited(count: usize) -> Processes {
-    Processes::new(count).time_limit(Duration::from_millis(50))
+    Processes::new(count).time_limit(Duration::from_millis(100))
 }
 
 #[test]
@@ -96,8 +100,8 @@ fn row_6_an_exit_without_a_word_costs_one_item() {
 
 #[test]
 fn row_8_and_18_what_takes_too_long_costs_one_item() {
-    try_crime("loop", limited, "gave no answer within 50ms");
-    try_crime("sleep", limited, "gave no answer within 50ms");
+    try_crime("loop", limited, "gave no answer within 100ms");
+    try_crime("sleep", limited, "gave no answer within 100ms");
 }
 
 #[test]
@@ -113,7 +117,33 @@ fn row_8_a_child_that_prints_for_ever_is_ended_by_its_time_limit_too() {
 
 #[test]
 fn row_9_a_child_that_is_stopped_is_one_that_takes_too_long() {
-    try_crime("stop", limited, "gave no answer within 50ms");
+    try_crime("stop", limited, "gave no answer within 100ms");
+}
+
+#[test]
+fn row_9_a_child_that_is_stopped_for_less_than_that_is_late_and_nothing_else() {
+    let processes = Processes::new(2).time_limit(Duration::from_secs(60));
+    let loader = DataLoader::builder(graph(&processes, 400, &case("", &[], 100))).build().unwrap();
+    let over = AtomicBool::new(false);
+    let all: Vec<u64> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for child in children(&loader) {
+                    for signal in [libc::SIGSTOP, libc::SIGCONT] {
+                        // SAFETY: a signal to a child of this process.
+                        unsafe { libc::kill(child as i32, signal) };
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                }
+            }
+        });
+        let all = loader.epoch(0).blocking().collect::<Result<_, _>>();
+        over.store(true, Ordering::Relaxed);
+        all.unwrap()
+    });
+    assert_eq!(all, (0..400).map(|n| n * 3).collect::<Vec<_>>());
+    let stats = loader.stats().unwrap().segments[0].processes.clone().unwrap();
+    assert_eq!((stats.started, stats.died, stats.crashed), (2, 0, 0), "{stats:?}");
 }
 
 #[test]
@@ -153,7 +183,8 @@ fn row_7_a_leak_costs_children_and_no_item() {
 fn row_1_a_panic_in_a_child_is_an_error_as_on_threads_and_costs_no_process() {
     for count in [1, 3] {
         for at in GUILTY {
-            let processes = Processes::new(count);
+            // Without the variable that asks for a trace, which takes its time.
+            let processes = Processes::new(count).only_env(["PATH"]);
             let policy = OnError::skip(10);
             let graph = graph(&processes, ITEMS, &case("panic", &[at], 300));
             let loader = DataLoader::builder(graph).on_error(policy).build().unwrap();
@@ -183,7 +214,7 @@ fn row_10_a_child_that_closes_its_queues_costs_one_item_at_most() {
     for crime in ["close", "shut", "empty"] {
         for count in [1, 3] {
             let policy = OnError::skip(ITEMS);
-            let graph = graph(&limited(count), ITEMS, &case(crime, &GUILTY, 300));
+            let graph = graph(&count.into(), ITEMS, &case(crime, &GUILTY, 300));
             let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
             let delivered: Vec<u64> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
             let lost: Vec<u64> =
@@ -191,9 +222,12 @@ fn row_10_a_child_that_closes_its_queues_costs_one_item_at_most() {
             let rest: Vec<u64> = (0..ITEMS).filter(|n| !lost.contains(n)).map(|n| n * 3).collect();
             assert_eq!(delivered, rest, "{crime}");
             assert_eq!(lost, GUILTY, "{crime}");
-            // The others end by themselves, as if their parent was gone, or are ended before.
+            // One that works on is ended by its parent, or by itself where its own watch is what it has closed; the others end since nobody
+            // seems to be there any more.
             for bad in policy.skipped().iter().filter(|_| crime == "close") {
-                assert!(bad.error.contains("closed its queue, and was ended"), "{}", bad.error);
+                let closed =
+                    "the process that worked on it closed its queue, and was ended; it printed: about to";
+                assert!(bad.error.contains(closed) || bad.error.contains("SIGKILL"), "{}", bad.error);
             }
         }
     }
@@ -315,14 +349,14 @@ fn row_15_children_that_end_before_they_do_anything_end_the_epoch() {
 #[test]
 fn row_5_a_crash_costs_the_epoch_little_time() {
     let run = |guilty: &[u64]| {
-        let graph = graph(&2.into(), 400, &case("segfault", guilty, 300));
+        let graph = graph(&2.into(), 200, &case("segfault", guilty, 300));
         let loader = DataLoader::builder(graph).on_error(OnError::skip(100)).build().unwrap();
         assert!(loader.epoch(0).blocking().all(|item| item.is_ok()));
         let begun = Instant::now();
-        assert_eq!(loader.epoch(1).blocking().count(), 400 - guilty.len());
+        assert_eq!(loader.epoch(1).blocking().count(), 200 - guilty.len());
         begun.elapsed()
     };
-    let (without, with) = (run(&[]), run(&[50, 100, 150, 200, 250, 300, 350]));
+    let (without, with) = (run(&[]), run(&[20, 40, 80, 100, 140, 160, 180]));
     let each = with.saturating_sub(without) / 7;
-    println!("400 items {without:?}; with 7 guilty ones {with:?}: {each:?} each");
+    println!("200 items {without:?}; with 7 guilty ones {with:?}: {each:?} each");
 }

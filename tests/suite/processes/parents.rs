@@ -4,12 +4,16 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Processes};
 
 use super::crimes::{all_gone, case, children, commit, decode, is_gone, soon, work};
 
 const VARIABLE: &str = "DATAPIPES_TEST_PARENT";
+const MARK: &str = "DATAPIPES_TEST_MARK";
 
 /// This executable, or a copy of it, asked for a test that does nothing on its own.
 pub fn this_test(executable: &std::path::Path, name: &str) -> Command {
@@ -56,6 +60,7 @@ fn a_parent() {
         Ok("nofile") => cannot_start(),
         Ok("fsize") => no_shared_memory(),
         Ok("replaced") => replaced(),
+        Ok("log") => floods_the_log(),
         Ok(role) => tell_and_wait(role),
         Err(_) => {}
     }
@@ -68,6 +73,7 @@ fn tell_and_wait(role: &str) {
         numbers.map(move |n| {
             match (role.as_str(), n) {
                 ("grandchildren", 0..4) => return commit("grandchild", n),
+                ("crashing", 10..) => _ = commit("segfault", n),
                 ("spinning", 100..) => loop {
                     std::hint::spin_loop();
                 },
@@ -77,7 +83,7 @@ fn tell_and_wait(role: &str) {
         })
     }
     let graph = Graph::range(0..10_000_000).in_processes_with(2, role.to_owned(), part);
-    let loader = DataLoader::builder(graph).build().unwrap();
+    let loader = DataLoader::builder(graph).on_error(OnError::skip(u64::MAX)).build().unwrap();
     let mut epoch = loader.epoch(0).blocking();
     let mut known: Vec<u64> = epoch.by_ref().take(20).map(Result::unwrap).filter(|&n| n > 0).collect();
     known.extend(children(&loader).into_iter().map(u64::from));
@@ -113,6 +119,34 @@ fn row_13_children_and_theirs_end_with_a_parent_that_is_killed() {
         parent.wait().unwrap();
         all_gone(&known);
     }
+}
+
+/// At any moment: also while children are starting, and do not watch yet.
+#[test]
+fn row_13_children_end_with_a_parent_that_is_killed_whenever() {
+    for (place, role) in
+        ["busy", "grandchildren", "stopped", "spinning", "crashing"].iter().cycle().take(25).enumerate()
+    {
+        let mark = format!("{}-{place}", std::process::id());
+        let mut parent = parent(role).env(MARK, &mark).stdout(Stdio::null()).spawn().unwrap();
+        soon("a first child", || marked(&mark).len() > 1);
+        std::thread::sleep(Duration::from_micros(place as u64 * 1500));
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        soon(role, || marked(&mark).is_empty());
+    }
+}
+
+/// The processes, of any generation, that began with this mark and run.
+fn marked(mark: &str) -> Vec<u32> {
+    let mark = format!("{MARK}={mark}\0");
+    let all = std::fs::read_dir("/proc").unwrap();
+    let all = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let is_marked = |process: &u32| {
+        let environment = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        environment.windows(mark.len()).any(|part| part == mark.as_bytes())
+    };
+    all.filter(|process| is_marked(process) && !is_gone(*process)).collect()
 }
 
 #[test]
@@ -268,4 +302,47 @@ fn replaced() {
     }
     assert_eq!(seen, 37);
     assert!(children(&loader).iter().all(|&child| !is_gone(child)));
+}
+
+#[test]
+fn row_11_a_child_that_writes_to_its_log_without_end_goes_on_with_its_work() {
+    succeeds(parent("log"));
+}
+
+fn floods_the_log() {
+    struct Count(Arc<AtomicU64>);
+    impl tracing::Subscriber for Count {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.is_event()
+        }
+        fn event(&self, event: &tracing::Event<'_>) {
+            let from_a_child = event.metadata().target() == "datapipes::child";
+            self.0.fetch_add(from_a_child.into(), Ordering::Relaxed);
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+    fn part(numbers: Graph<u64>, parent: &u32) -> Graph<u64> {
+        if std::process::id() != *parent {
+            for _ in 0..2 {
+                std::thread::spawn(|| {
+                    loop {
+                        tracing::info!("on and on");
+                    }
+                });
+            }
+        }
+        numbers.map(|n| n)
+    }
+    let count = Arc::new(AtomicU64::new(0));
+    tracing::subscriber::set_global_default(Count(count.clone())).unwrap();
+    let graph = Graph::range(0..1000).in_processes_with(1, std::process::id(), part);
+    let loader = DataLoader::builder(graph).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).count(), 1000);
+    assert!(count.load(Ordering::Relaxed) > 0);
 }

@@ -17,6 +17,15 @@ fn row_5_of_a_large_piece_the_guilty_items_are_lost_only() {
             convict(&Processes::new(count), ITEMS, &case("segfault", &guilty, 0), order);
         }
     }
+    // The first error ends the epoch, and all that stands before it in the same piece is delivered.
+    for at in [1, 3999] {
+        let graph = Graph::range(0..ITEMS).in_processes_with(2, case("abort", &[at, at + 1], 0), decode);
+        let loader = DataLoader::builder(graph).build().unwrap();
+        let mut epoch = loader.epoch(0).blocking();
+        let good = epoch.by_ref().map_while(Result::ok);
+        assert!(good.eq((0..at).map(|n| n * 3)));
+        assert!(epoch.next().is_none());
+    }
     let graph = Graph::range(0..ITEMS).in_processes_with(1, case("", &[], 0), decode);
     let loader = DataLoader::builder(graph).build().unwrap();
     assert_eq!(loader.epoch(0).blocking().count() as u64, ITEMS);
@@ -53,18 +62,20 @@ fn fan_out(numbers: Graph<u64>, &(ref guilty, many, _): &Many) -> Graph<u64> {
 
 /// As `fan_out`, behind something that waits.
 fn fan_out_io(numbers: Graph<u64>, many: &Many) -> Graph<u64> {
-    fan_out(numbers.map_async(waits), many)
-}
-
-async fn waits(n: u64) -> datapipes::Result<u64> {
-    tokio::time::sleep(Duration::from_micros(n % 7 * 300)).await;
-    Ok(n)
+    let micros = many.2;
+    let waits = numbers.map_async(move |n| async move {
+        if micros > 0 {
+            tokio::time::sleep(Duration::from_micros(n % 7 * micros)).await;
+        }
+        datapipes::Ok(n)
+    });
+    fan_out(waits, many)
 }
 
 type Part = fn(Graph<u64>, &Many) -> Graph<u64>;
 
-fn check_fan_out(part: Part, items: u64, many: u64, count: usize, guilty: &[u64]) {
-    let settings = (guilty.to_vec(), many, 0);
+fn check_fan_out(part: Part, items: u64, (many, micros): (u64, u64), count: usize, guilty: &[u64]) {
+    let settings = (guilty.to_vec(), many, micros);
     let graph = || Graph::range(0..items).in_processes_with(count, settings.clone(), part);
     let policy = OnError::skip(items);
     let loader = DataLoader::builder(graph()).on_error(policy.clone()).build().unwrap();
@@ -97,13 +108,45 @@ fn check_fan_out(part: Part, items: u64, many: u64, count: usize, guilty: &[u64]
 fn row_5_of_an_item_that_becomes_many_what_came_before_the_crash_does_not_come_again() {
     for count in [1, 3] {
         for guilty in [&[0][..], &[0, 1], &[11, 12, 29]] {
-            check_fan_out(fan_out, 30, 1000, count, guilty);
+            check_fan_out(fan_out, 30, (1000, 0), count, guilty);
         }
     }
     // Several items to a piece, so that the crash is at another place of a message the second time.
     for many in [100, 300, 700] {
-        check_fan_out(fan_out, 120, many, 2, &[3, 50, 51, 52, 53, 54, 90, 119]);
+        check_fan_out(fan_out, 120, (many, 0), 2, &[3, 50, 51, 52, 53, 54, 90, 119]);
     }
+}
+
+/// It ends its process late, then earlier than that, and then no more. Its outputs are large, so that some come before each end.
+#[test]
+fn row_4_of_an_item_that_is_interrupted_again_and_again_each_of_its_many_comes_once() {
+    fn part(numbers: Graph<u64>, attempts: &String) -> Graph<[u64; 1024]> {
+        let attempts = attempts.clone();
+        numbers.flat_map(move |n| {
+            let ends = if n == 1 { [250, 50, 100, 120].get(attempt(&attempts)).copied() } else { None };
+            (0..300).map(move |place| {
+                if ends == Some(place) {
+                    commit("kill", n);
+                }
+                [n * 300 + place; 1024]
+            })
+        })
+    }
+    /// How many there were before.
+    fn attempt(file: &str) -> usize {
+        use std::io::Write;
+        let mut file = std::fs::File::options().create(true).append(true).open(file).unwrap();
+        let before = file.metadata().unwrap().len();
+        file.write_all(b".").unwrap();
+        before as usize
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let attempts = folder.path().join("attempts").to_str().unwrap().to_owned();
+    let graph = Graph::range(0..3).in_processes_with(2, attempts.clone(), part);
+    let loader = DataLoader::builder(graph).build().unwrap();
+    let all: Vec<[u64; 1024]> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+    assert!(all.iter().map(|item| item[0]).eq(0..900), "in order, and once");
+    assert_eq!(attempt(&attempts), 5);
 }
 
 #[test]
@@ -144,7 +187,10 @@ fn row_5_where_many_wait_at_once_only_the_guilty_are_lost() {
 #[test]
 fn row_5_where_many_wait_at_once_and_each_becomes_many_there_is_no_deadlock() {
     for count in [1, 2] {
-        check_fan_out(fan_out_io, 60, 600, count, &[5, 6, 30, 59]);
+        check_fan_out(fan_out_io, 60, (600, 300), count, &[5, 6, 30, 59]);
+        // Without a wait, so that several come in one piece.
+        check_fan_out(fan_out_io, 400, (50, 0), count, &[5, 6, 300, 302, 304, 306, 399]);
+        check_fan_out(fan_out_io, 200, (400, 0), count, &[5, 6, 100, 102, 104, 106, 199]);
     }
 }
 

@@ -69,6 +69,8 @@ struct Task {
     alone: Option<usize>,
     /// Of what comes out item by item: how many were seen, of which those below `delivered` are known.
     seen: usize,
+    /// How many of those are not of the item that is in work.
+    before: usize,
 }
 
 /// Why a child is there no more.
@@ -192,13 +194,22 @@ impl Station {
                 None => {
                     // One by one; what was handed on already need not be made again, where it can be told what that was.
                     let one_for_one = self.plan().one_for_one;
-                    let (from, seen) = if one_for_one { (task.delivered, task.delivered) } else { (0, 0) };
-                    (task.alone, task.seen) = (Some(from), seen);
+                    let from = if one_for_one { task.delivered } else { 0 };
+                    task.turn_to(from, from);
+                    // The child that made them did not come to say so.
+                    for counters in &task.job.counters {
+                        counters.items.fetch_add(from as u64, Ordering::Relaxed);
+                    }
                 }
                 // All that comes of it has come, and it ended behind that.
-                Some(item) if self.plan().one_for_one && task.seen > item => task.alone = Some(item + 1),
+                Some(item) if self.plan().one_for_one && task.seen > item => {
+                    task.turn_to(item + 1, task.seen);
+                    for counters in &task.job.counters {
+                        counters.items.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
                 // It did more the first time: this is not what ends children.
-                Some(_) if !task.is_guilty(begun) => {}
+                Some(item) if !task.is_guilty(begun) => task.turn_to(item, task.before),
                 Some(item) => {
                     let error = Error::new(kind, format!("the process that worked on it {how}"));
                     let error = match self.plan().input.origin(&*task.job.chunk.chunk, item) {
@@ -206,12 +217,15 @@ impl Station {
                         None => error,
                     };
                     self.plan().figures.crashed.fetch_add(1, Ordering::Relaxed);
+                    if let Some(last) = task.job.counters.last() {
+                        last.errors.fetch_add(1, Ordering::Relaxed);
+                    }
                     let chunk = self.plan().edge.fail_chunk(error.at(&self.plan().node));
                     if poll_fn(|cx| poll_room(&mut task.job, cx)).await {
                         task.job.hand_on(chunk);
                     }
                     task.delivered += 1;
-                    (task.alone, task.seen) = (Some(item + 1), task.delivered);
+                    task.turn_to(item + 1, task.delivered);
                     self.shared.progress();
                 }
             }
@@ -232,6 +246,11 @@ impl Station {
 }
 
 impl Task {
+    /// Goes on with this item alone, before which so many came out.
+    fn turn_to(&mut self, item: usize, before: usize) {
+        (self.alone, self.seen, self.before) = (Some(item), before, before);
+    }
+
     /// Whether the item that is in work ended the process, in which it was alone.
     fn is_guilty(&self, begun: bool) -> bool {
         self.alone.is_some() && begun && self.seen >= self.delivered
@@ -449,11 +468,11 @@ impl Shift<'_> {
         }
         task.job.fate.spend(done.spent);
         task.job.gauge.busy_ns.fetch_add(done.spent, Ordering::Relaxed);
-        match &mut task.alone {
+        match task.alone {
             None => task.job.finish(),
             Some(item) => {
-                *item += 1;
-                if *item >= task.job.chunk.len {
+                task.turn_to(item + 1, task.seen);
+                if item + 1 >= task.job.chunk.len {
                     task.job.finish();
                 } else {
                     self.station.redo.push_front(task);
@@ -508,7 +527,7 @@ impl Shift<'_> {
                 .station
                 .shared
                 .take(self.tasks.back().map(|task| task.number))
-                .map(|(number, job)| Task { number, job, delivered: 0, alone: None, seen: 0 }),
+                .map(|(number, job)| Task { number, job, delivered: 0, alone: None, seen: 0, before: 0 }),
         };
         let Some(mut task) = task else { return Ok(false) };
         // What nobody wants any more is not begun.
