@@ -207,12 +207,11 @@ impl Job {
         let polled = catch_unwind(AssertUnwindSafe(|| stream.poll_chunk(cx, Demand { max, ahead: true })));
         self.busy += begun.elapsed().as_nanos() as u64;
         match polled {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(Some(chunk))) => Poll::Ready(Some(chunk)),
             Ok(Poll::Ready(None)) => {
                 self.stream = None;
                 Poll::Ready(None)
             }
+            Ok(polled) => polled,
             Err(payload) => {
                 self.stream = None;
                 Poll::Ready(Some(self.edge.fail_chunk(Error::panic(payload))))
