@@ -222,8 +222,11 @@ struct Window {
     /// In bytes.
     start: usize,
     len: usize,
-    /// Which of the rows that were granted.
+    /// Which of the rows that were granted, and for which job.
     number: usize,
+    job: u64,
+    /// It was sent as such.
+    sent: AtomicBool,
 }
 
 impl Memory for Window {
@@ -249,12 +252,14 @@ impl Granted {
     pub(crate) unsafe fn new(
         rows: impl Iterator<Item = (Arc<dyn Memory>, usize)>,
         (dtype, len): Wanted,
+        job: u64,
     ) -> Option<Granted> {
         let len = len.checked_mul(dtype.size()).filter(|&len| len > 0)?;
         let rows = rows.enumerate().map(|(number, (memory, start))| {
             let inside = start.checked_add(len).is_some_and(|end| end <= memory.len());
             let aligned = (memory.start().as_ptr() as usize + start).is_multiple_of(dtype.size());
-            (inside && aligned).then(|| Arc::new(Window { memory, start, len, number }))
+            (inside && aligned)
+                .then(|| Arc::new(Window { memory, start, len, number, job, sent: AtomicBool::new(false) }))
         });
         Some(Granted { rows: rows.collect::<Option<_>>()?, dtype: Some(dtype), asked: Mutex::default() })
     }
@@ -402,6 +407,15 @@ impl Drop for Slab {
     }
 }
 
+/// Memory of a batch that is not used again as long as this lives.
+pub(crate) struct Hold(Arc<Slab>);
+
+impl PartialEq for Hold {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 /// Numbers in a slab that nobody else can reach.
 pub(crate) struct Part {
     slab: Arc<Slab>,
@@ -425,20 +439,21 @@ impl Part {
         Some((self.slab.memory.clone()?, self.start * self.slab.dtype.size()))
     }
 
-    /// Which of the rows it is that another process granted.
-    pub(crate) fn granted(&self) -> Option<usize> {
+    /// Which of the rows it is that another process granted for this job, the first time that it is asked: later the other process
+    /// may have other numbers there.
+    pub(crate) fn granted(&self, job: u64) -> Option<usize> {
         let window = self.slab.memory.clone()?.as_any().downcast::<Window>().ok()?;
-        Some(window.number)
+        (window.job == job && !window.sent.swap(true, Ordering::Relaxed)).then_some(window.number)
+    }
+
+    /// Keeps the memory from being used again.
+    pub(crate) fn hold(&self) -> Hold {
+        Hold(self.slab.clone())
     }
 
     /// So many elements.
     pub(crate) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Leaves it to a process that will not let go of it: its memory is never used again.
-    pub(crate) fn abandon(self) {
-        std::mem::forget(self);
     }
 
     pub(crate) fn dtype(&self) -> DType {

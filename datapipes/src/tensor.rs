@@ -253,10 +253,10 @@ impl Tensor {
         Tensor { shape, buf: Buf::Pooled(part) }
     }
 
-    /// Which row it is that another process granted.
-    pub(crate) fn granted(&self) -> Option<usize> {
+    /// Which row it is that another process granted for a job, once.
+    pub(crate) fn granted(&self, job: u64) -> Option<usize> {
         match &self.buf {
-            Buf::Pooled(part) => part.granted(),
+            Buf::Pooled(part) => part.granted(job),
             _ => None,
         }
     }

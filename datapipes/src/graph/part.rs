@@ -68,6 +68,10 @@ impl Recipe {
     fn new(build: Build, part: *const (), settings: &impl Wire) -> Result<Recipe> {
         let mut writer = Writer::new();
         settings.encode(&mut writer)?;
+        if !is_ours(build as usize) || !is_ours(part as usize) {
+            let message = "its function is not in the executable, but in a library, which another process may have elsewhere";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
         Ok(Recipe { build, part, settings: Arc::new(Parcel::of(writer)) })
     }
 
@@ -82,7 +86,37 @@ impl Recipe {
 
 /// A place that is the same in every process of this executable, up to where that was loaded.
 fn anchor() -> usize {
-    anchor as fn() -> usize as usize
+    static ANCHOR: u8 = 0;
+    &raw const ANCHOR as usize
+}
+
+/// Whether the code at an address is this executable's, and not a library's, which another process may have elsewhere.
+#[cfg(target_os = "linux")]
+fn is_ours(address: usize) -> bool {
+    static CODE: std::sync::OnceLock<Vec<std::ops::Range<usize>>> = std::sync::OnceLock::new();
+    let code = CODE.get_or_init(|| {
+        // from-to rights offset device inode name
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let mappings: Vec<_> = maps
+            .lines()
+            .filter_map(|line| {
+                let mut words = line.split_ascii_whitespace();
+                let (from, to) = words.next()?.split_once('-')?;
+                let range = usize::from_str_radix(from, 16).ok()?..usize::from_str_radix(to, 16).ok()?;
+                let (rights, file) = (words.next()?, (words.nth(1)?, words.next()?));
+                Some((range, rights.contains('x'), file))
+            })
+            .collect();
+        let ours = mappings.iter().find(|(range, ..)| range.contains(&anchor())).map(|(.., file)| *file);
+        let ours = mappings.iter().filter(|(_, runs, file)| *runs && Some(*file) == ours);
+        ours.map(|(range, ..)| range.clone()).collect()
+    });
+    code.iter().any(|range| range.contains(&address))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_ours(_: usize) -> bool {
+    true
 }
 
 /// Functions as their distance from an anchor: for a process that runs this very executable, which its parent sees to.
@@ -100,8 +134,8 @@ impl Wire for Recipe {
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         let mut address = || u64::decode(from).map(|far| (far as usize).wrapping_add(anchor()));
         let (build, part) = (address()?, address()?);
-        if build == 0 {
-            return Err(damaged("no function"));
+        if !is_ours(build) {
+            return Err(damaged("a function that is none"));
         }
         let head = from.payload()?.into();
         let payloads = (0..from.count()?).map(|_| from.payload()).collect::<Result<_>>()?;

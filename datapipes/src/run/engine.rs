@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
-#[cfg(target_os = "linux")]
-use crate::Arity;
 use crate::context::{Counters, Offload, RunInfo};
 use crate::graph::{AnyItems, Flow, Op};
 #[cfg(target_os = "linux")]
@@ -120,7 +118,10 @@ fn crews(flow: &Flow, segment: &SegmentPlan, rows: &[Option<usize>]) -> Option<A
         sources: nodes.iter().map(|node| node.source).collect(),
         processes: processes.clone(),
         level,
-        overlap: overlap_of(nodes.iter().map(|node| node.hints().work)),
+        overlap: overlap_of(
+            nodes.iter().map(|node| node.hints().work),
+            segment.in_flight / segment.workers.max(1),
+        ),
         names: names.clone(),
         fills,
     };
@@ -132,7 +133,7 @@ fn crews(flow: &Flow, segment: &SegmentPlan, rows: &[Option<usize>]) -> Option<A
         input,
         output,
         edge,
-        one_for_one: segment.arity == Arity::One,
+        arity: segment.arity,
         figures: Figures::default(),
     }))
 }

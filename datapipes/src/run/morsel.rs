@@ -158,6 +158,7 @@ impl Morsel {
                 first,
                 rows,
                 granted,
+                holds: Vec::new(),
                 chunk,
                 counters,
                 gauge,

@@ -330,8 +330,12 @@ impl Segment {
         if morsel.is_complete() {
             return None;
         }
-        let what = format!("the async runtime was shut down with {} items in work", morsel.items);
-        Some(self.line.chain.output().fail_chunk(self.line.chain.name(Error::new(ErrorKind::Config, what))))
+        let (kind, what) = match self.settings.processes {
+            true => (ErrorKind::Panic, "the thread that looks after its processes ended"),
+            false => (ErrorKind::Config, "the async runtime was shut down"),
+        };
+        let error = Error::new(kind, format!("{what} with {} items in work", morsel.items));
+        Some(self.line.chain.output().fail_chunk(self.line.chain.name(error)))
     }
 
     fn learn_cost(&mut self, cost: f64) {

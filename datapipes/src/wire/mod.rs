@@ -121,12 +121,23 @@ pub struct Writer<'a> {
     head: Vec<u8>,
     payloads: Vec<&'a [u8]>,
     depth: usize,
+    /// The job whose rows the reader has granted.
+    job: Option<u64>,
 }
 
 impl<'a> Writer<'a> {
     /// Nothing yet.
     pub fn new() -> Self {
         Writer::default()
+    }
+
+    /// The same, for who has granted rows for a job.
+    pub(crate) fn of_job(job: u64) -> Self {
+        Writer { job: Some(job), ..Writer::default() }
+    }
+
+    pub(crate) fn job(&self) -> Option<u64> {
+        self.job
     }
 
     /// Writes bytes as they are.

@@ -29,7 +29,7 @@ const GRANTED: u8 = 0x80;
 impl Wire for Tensor {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         // A row that the other process granted is there already.
-        let granted = self.granted();
+        let granted = to.job().and_then(|job| self.granted(job));
         to.raw(&[self.dtype() as u8 | if granted.is_some() { GRANTED } else { 0 }]);
         to.number(self.rank() as u64);
         self.shape().iter().for_each(|&axis| to.number(axis as u64));

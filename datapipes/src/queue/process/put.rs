@@ -202,6 +202,7 @@ impl ProcessPut {
     }
 
     /// Once [`poll_ready`](ProcessPut::poll_ready) gave `None`: why, if it was not the other end that left.
+    #[cfg(test)]
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.fault.as_ref()
     }

@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,11 +24,11 @@ use super::station::station;
 use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
-use crate::rows::{Maker, Memory, Part, Rows};
+use crate::rows::{Hold, Maker, Memory, Part, Rows};
 use crate::run::morsel::{Fate, Ringer};
 use crate::run::segment::SegmentGauge;
 use crate::wire::ChunkWire;
-use crate::{Error, ErrorKind, Processes};
+use crate::{Arity, Error, ErrorKind, Processes};
 
 /// How long a drop waits for the thread of a crew, which has to kill its children.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,8 +43,8 @@ pub(crate) struct Plan {
     pub output: Arc<dyn ChunkWire>,
     /// The edge below the part.
     pub edge: Arc<dyn Edge>,
-    /// Whether exactly one comes out for one that goes in.
-    pub one_for_one: bool,
+    /// How many come out for one that goes in.
+    pub arity: Arity,
     pub figures: Figures,
 }
 
@@ -107,6 +108,8 @@ pub(crate) struct Job {
     pub rows: Option<Arc<Rows>>,
     /// Those of them that were granted to a child, by the places of the items; `None` once something has come in them.
     pub granted: Vec<Option<Part>>,
+    /// What all of them lie in.
+    pub holds: Vec<Hold>,
     /// What goes in, kept until all that comes of it has come.
     pub chunk: AnyChunk,
     pub counters: Vec<Arc<Counters>>,
@@ -234,7 +237,14 @@ impl Crew {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         crate::run::spawn_thread(format!("datapipes-{}", plan.node), move || {
             let _told_at_the_end = send_ended;
-            runtime.block_on(look_after(plan, receive));
+            let body = AssertUnwindSafe(|| runtime.block_on(look_after(plan, receive)));
+            if let Err(payload) = catch_unwind(body) {
+                // A value's `drop`, for instance. What was in work is lost, and the segment sees that.
+                let error = Error::panic(payload);
+                crate::error::quietly(
+                    || tracing::error!(%error, "the thread that looks after processes ended"),
+                );
+            }
         })?;
         Ok(Crew { commands, ended: Some(ended) })
     }
@@ -285,11 +295,14 @@ pub(super) struct Shared {
     /// Why there is no going on, until the next epoch.
     broken: RefCell<Option<(ErrorKind, String)>>,
     wakers: RefCell<Vec<Option<Waker>>>,
+    /// Whether the child at each place is ready, and has nothing to do.
+    idle: RefCell<Vec<bool>>,
 }
 
 impl Shared {
     fn new(plan: Arc<Plan>) -> Self {
         let wakers = RefCell::new(vec![None; plan.processes.count]);
+        let idle = RefCell::new(vec![false; plan.processes.count]);
         Shared {
             plan,
             pending: RefCell::default(),
@@ -298,6 +311,7 @@ impl Shared {
             deaths: Cell::new(0),
             broken: RefCell::default(),
             wakers,
+            idle,
         }
     }
 
@@ -331,6 +345,23 @@ impl Shared {
         }
     }
 
+    /// Whether the child at a place has nothing to do. When it gets something, those who left that to it look again.
+    pub(super) fn set_idle(&self, place: usize, idle: bool) {
+        let was = std::mem::replace(&mut self.idle.borrow_mut()[place], idle);
+        if was && !idle && self.has_pending() {
+            self.wake();
+        }
+    }
+
+    pub(super) fn has_idle(&self) -> bool {
+        self.idle.borrow().contains(&true)
+    }
+
+    /// How many children ended one after the other, without an item getting through.
+    pub(super) fn deaths(&self) -> usize {
+        self.deaths.get()
+    }
+
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.borrow().is_empty()
     }
@@ -346,7 +377,9 @@ impl Shared {
 
     /// Gives back a job that a child had not begun.
     pub(super) fn give_back(&self, number: u64, job: Job) {
-        if self.is_wanted(number) {
+        if self.why_broken().is_some() {
+            self.fail(job);
+        } else if self.is_wanted(number) {
             self.pending.borrow_mut().insert(number, job);
             self.wake();
         }

@@ -286,7 +286,7 @@ impl Server {
             Order::Job(facts, grants) => {
                 let chunk = self.part.input.decode(&mut from)?;
                 from.end()?;
-                let granted = Arc::new(self.granted(grants)?);
+                let granted = Arc::new(self.granted(grants, facts.number)?);
                 self.jobs.push_back(self.part.begin(facts, granted, chunk));
             }
             Order::Cancel(number) => {
@@ -299,7 +299,7 @@ impl Server {
     }
 
     /// The rows that came with a job.
-    fn granted(&self, grants: Option<Grants>) -> Result<Granted> {
+    fn granted(&self, grants: Option<Grants>, job: u64) -> Result<Granted> {
         let Some(Grants { wanted, rows }) = grants else { return Ok(Granted::default()) };
         let missing = || damaged("a row of memory that was not lent");
         let rows = rows.into_iter().map(|(memory, place)| {
@@ -309,7 +309,7 @@ impl Server {
         let rows = rows.collect::<Result<Vec<_>>>()?;
         // SAFETY: the parent grants a row to one job of one child at a time, and does not look at it before it is told that it is
         // filled; `done` says when somebody here has kept one.
-        unsafe { Granted::new(rows.into_iter(), wanted) }.ok_or_else(missing)
+        unsafe { Granted::new(rows.into_iter(), wanted, job) }.ok_or_else(missing)
     }
 
     fn output(&mut self, chunk: AnyChunk) -> Result<()> {
@@ -337,8 +337,9 @@ impl Server {
 
     /// Sends a part of what came out of the first job.
     fn send(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<()> {
-        let report = Report::Output(self.jobs.front().expect("it gave the chunk").number);
-        let mut writer = Writer::new();
+        let number = self.jobs.front().expect("it gave the chunk").number;
+        let report = Report::Output(number);
+        let mut writer = Writer::of_job(number);
         report.write(&mut writer)?;
         let (items, known) = (places.len(), chunk.bytes / chunk.len.max(1) * places.len());
         self.part.output.encode(&*chunk.chunk, places, &mut writer);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -19,9 +20,9 @@ use super::protocol::{self, Done, Grants, JobFacts, Order, Report};
 use super::vitals::{OomWatch, words};
 use crate::graph::AnyChunk;
 use crate::queue::{Put, Shared as SharedMemory, Weight};
-use crate::rows::Part;
+use crate::rows::{Hold, Part};
 use crate::wire::{Parcel, damaged};
-use crate::{Error, ErrorKind, Result, Work, Writer};
+use crate::{Arity, Error, ErrorKind, Result, Work, Writer};
 
 /// Jobs that a child has at once: one that it works on, and the next.
 const AT_ONCE: usize = 2;
@@ -108,7 +109,7 @@ impl Station {
                     return self.give_up();
                 }
                 // What was in the way may go away: descriptors, processes.
-                return tokio::time::sleep(Duration::from_millis(10)).await;
+                return tokio::time::sleep(Duration::from_millis(10) * self.shared.deaths() as u32).await;
             }
         };
         self.plan().figures.started.fetch_add(1, Ordering::Relaxed);
@@ -127,12 +128,15 @@ impl Station {
             cancelled: 0,
             items: 0,
             lent: HashMap::new(),
+            kept: Vec::new(),
             timer: Box::pin(tokio::time::sleep(START)),
             warned: false,
         };
         shift.look();
         let end = poll_fn(|cx| shift.poll(cx)).await;
-        let Shift { mut child, tasks, ready, .. } = shift;
+        // What the child may write to is let go after it.
+        let Shift { mut child, tasks, ready, kept: _kept, .. } = shift;
+        self.shared.set_idle(self.place, false);
         drop(running);
         let place = self.place;
         let node = self.plan().node.clone();
@@ -145,6 +149,7 @@ impl Station {
                 return;
             }
             End::Refused(error) => {
+                drop(child);
                 self.redo.extend(tasks);
                 self.shared.break_off(error.at(&self.plan().node));
                 return self.give_up();
@@ -158,7 +163,7 @@ impl Station {
             }
             End::Closed => child.obituary(&node, place, |_| "closed its queue, and was ended".to_owned()),
             End::Unsent(error) => {
-                kind = ErrorKind::Limit;
+                kind = error.kind();
                 child.obituary(&node, place, |_| format!("could not be given it: {}", error.cause()))
             }
         };
@@ -167,7 +172,8 @@ impl Station {
             // To know that is to get on.
             self.shared.progress();
         }
-        let goes_on = self.shared.death(place, &how);
+        // One that had nothing to do takes nothing with it.
+        let goes_on = (ready && tasks.is_empty()) || self.shared.death(place, &how);
         self.sort_out(tasks, ready, kind, &how).await;
         if !goes_on {
             self.give_up();
@@ -193,8 +199,7 @@ impl Station {
             match task.alone {
                 None => {
                     // One by one; what was handed on already need not be made again, where it can be told what that was.
-                    let one_for_one = self.plan().one_for_one;
-                    let from = if one_for_one { task.delivered } else { 0 };
+                    let from = if self.plan().arity == Arity::One { task.delivered } else { 0 };
                     task.turn_to(from, from);
                     // The child that made them did not come to say so.
                     for counters in &task.job.counters {
@@ -202,7 +207,7 @@ impl Station {
                     }
                 }
                 // All that comes of it has come, and it ended behind that.
-                Some(item) if self.plan().one_for_one && task.seen > item => {
+                Some(item) if self.plan().arity <= Arity::AtMostOne && task.seen > task.before => {
                     task.turn_to(item + 1, task.seen);
                     for counters in &task.job.counters {
                         counters.items.fetch_add(1, Ordering::Relaxed);
@@ -306,6 +311,8 @@ struct Shift<'a> {
     items: u64,
     /// The memory that was lent to it.
     lent: HashMap<u64, Weak<SharedMemory>>,
+    /// Rows that it has kept, and what their batches are in.
+    kept: Vec<(Vec<Part>, Vec<Hold>)>,
     timer: Pin<Box<Sleep>>,
     warned: bool,
 }
@@ -333,7 +340,10 @@ impl Shift<'_> {
             if self.leaving && self.tasks.is_empty() {
                 return Poll::Ready(End::Dismissed);
             }
-            match self.give_work(cx) {
+            let gave = self.give_work(cx);
+            let idle = self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
+            self.station.shared.set_idle(place, idle);
+            match gave {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => {
@@ -414,6 +424,7 @@ impl Shift<'_> {
         match report {
             Report::Ready if !self.ready => self.ready = true,
             Report::Ready => return Err(damaged("ready twice")),
+            Report::Refused(_) if self.ready => return Err(damaged("refused once it was ready")),
             Report::Refused(error) => {
                 self.child.kill();
                 return Ok(Some(End::Refused(error)));
@@ -430,7 +441,10 @@ impl Shift<'_> {
                 };
                 let plan = &self.station.shared.plan;
                 let mut from = from.with_grants(granted);
-                let mut chunk = plan.edge.weigh(plan.output.decode(&mut from)?);
+                let decoded = catch_unwind(AssertUnwindSafe(|| {
+                    plan.output.decode(&mut from).map(|chunk| plan.edge.weigh(chunk))
+                }));
+                let mut chunk = decoded.unwrap_or_else(|payload| Err(damaged(Error::panic(payload))))?;
                 from.end()?;
                 if task.alone.is_some() {
                     let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
@@ -459,12 +473,15 @@ impl Shift<'_> {
         for (counters, counted) in task.job.counters.iter().zip(&done.counted) {
             protocol::count(counters, counted);
         }
-        if let (Some(rows), Some(wanted)) = (&task.job.rows, done.wanted) {
-            rows.want(wanted);
+        if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
+            && len.checked_mul(dtype.size()).is_some()
+        {
+            rows.want((dtype, len));
         }
         if done.keeps {
-            // The child may write there for as long as it lives.
-            task.job.granted.drain(..).flatten().for_each(Part::abandon);
+            // The child may write there, or read what it wrote, for as long as it lives.
+            let parts = task.job.granted.drain(..).flatten().collect();
+            self.kept.push((parts, std::mem::take(&mut task.job.holds)));
         }
         task.job.fate.spend(done.spent);
         task.job.gauge.busy_ns.fetch_add(done.spent, Ordering::Relaxed);
@@ -516,13 +533,19 @@ impl Shift<'_> {
             }
         }
         let most = overlap(self.station.plan()).max(1) - 1 + AT_ONCE;
-        let alone = self.tasks.front().is_some_and(|task| task.alone.is_some());
+        // Whoever is at something that nobody wants may be at it for long.
+        let alone = self
+            .tasks
+            .front()
+            .is_some_and(|task| task.alone.is_some() || !self.station.shared.is_wanted(task.number));
         if !self.ready || self.leaving || alone || self.tasks.len() >= most {
             return Ok(false);
         }
         let task = match self.station.redo.front() {
             Some(_) if !self.tasks.is_empty() => return Ok(false),
             Some(_) => self.station.redo.pop_front(),
+            // The next one is better with a child that has nothing to do.
+            None if !self.tasks.is_empty() && self.station.shared.has_idle() => None,
             None => self
                 .station
                 .shared
@@ -552,6 +575,8 @@ impl Shift<'_> {
         if job.granted.is_empty() && job.chunk.errors == 0 {
             let numbers = job.first..job.first + job.chunk.len as u64;
             job.granted = numbers.map(|number| rows.grant(number)).collect();
+            job.holds = job.granted.iter().flatten().map(Part::hold).collect();
+            job.holds.dedup();
         }
         let mut granted = Vec::new();
         for part in job.granted.get(places)? {
@@ -574,7 +599,9 @@ impl Shift<'_> {
         order.write(&mut writer);
         if let Some(places) = places {
             let task = self.tasks.back().expect("the order is about it");
-            self.station.shared.plan.input.encode(&*task.job.chunk.chunk, places, &mut writer);
+            let input = &self.station.shared.plan.input;
+            let encode = || input.encode(&*task.job.chunk.chunk, places, &mut writer);
+            catch_unwind(AssertUnwindSafe(encode)).map_err(Error::panic)?;
         }
         let sent = self.child.orders.send(writer, Weight { items: 1, bytes: 0 });
         let flushed = sent.map(|()| self.child.orders.poll_flush(cx));
@@ -601,7 +628,9 @@ impl Shift<'_> {
                 Some(closed) => (Some(CLOSING), closed),
                 None => (self.limit(), self.heard),
             };
-            let deadline = since + limit.unwrap_or(SILENCE);
+            // A limit without end is none.
+            let deadline = since.checked_add(limit.unwrap_or(SILENCE)).unwrap_or(since + SILENCE);
+            let limit = limit.filter(|limit| since.checked_add(*limit).is_some());
             if self.timer.deadline() != deadline.into() {
                 self.timer.as_mut().reset(deadline.into());
             }
@@ -614,7 +643,8 @@ impl Shift<'_> {
                     if self.closed.is_some() {
                         return Some(End::Closed);
                     }
-                    let unwanted = self.tasks.iter().all(|task| !self.station.shared.is_wanted(task.number));
+                    let unwanted =
+                        self.tasks.front().is_some_and(|task| !self.station.shared.is_wanted(task.number));
                     if self.ready && unwanted {
                         return Some(End::Dismissed);
                     }
@@ -651,8 +681,8 @@ impl Shift<'_> {
 }
 
 /// Whether a part waits for something, so that a child should begin several pieces of work at once.
-pub(crate) fn overlap_of(works: impl Iterator<Item = Work>) -> usize {
+pub(crate) fn overlap_of(works: impl Iterator<Item = Work>, share: usize) -> usize {
     /// Pieces of work that wait at once in one child.
     const WAITING: usize = 64;
-    if works.into_iter().any(|work| work == Work::Io) { WAITING } else { 1 }
+    if works.into_iter().any(|work| work == Work::Io) { WAITING.min(share).max(1) } else { 1 }
 }

@@ -47,7 +47,8 @@ pub(super) fn environment(processes: &Processes, command: &mut Command) {
 /// [`ErrorKind::Worker`] if the system refuses something that was asked for. Nothing of the user may run then.
 pub(super) fn apply(processes: &Processes) -> Result<()> {
     // A crash is expected here, and its core file would be as large as the memory.
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    // With 0 the kernel would still hand it to a program that wants them; 1 means none at all (core(5)).
+    let none = Rlimit { current: Some(1), maximum: Some(1) };
     setrlimit(Resource::Core, none).map_err(refused("no core files"))?;
     // Where memory runs out, the kernel takes a child before the job: with 1000, one of any size comes before anything else. Nobody asked for this,
     // so where it cannot be had (no `/proc`), it is left.

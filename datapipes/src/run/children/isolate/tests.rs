@@ -97,7 +97,7 @@ fn limits() {
     };
     check();
     std::thread::spawn(check).join().unwrap();
-    assert_eq!(getrlimit(Resource::Core).maximum, Some(0));
+    assert_eq!(getrlimit(Resource::Core).maximum, Some(1));
     assert_eq!(getrlimit(Resource::Data).maximum, Some(1 << 30));
     assert_eq!(fs::read_to_string("/proc/self/oom_score_adj").unwrap(), "1000\n");
 }
