@@ -1,5 +1,10 @@
 //! Parts of graphs in processes of their own.
 
+#![expect(
+    clippy::ptr_arg,
+    reason = "functions of parts get a reference to the type of the settings as it is"
+)]
+
 mod crimes;
 mod crossing;
 mod faults;

@@ -223,6 +223,31 @@ fn row_5_in_a_part_with_filters_only_the_guilty_are_lost() {
     }
 }
 
+/// Pieces give more than their queues hold, while the consumer waits for several of them: more than the children that could fill them.
+#[test]
+fn row_23_children_that_wait_for_room_are_not_waited_for() {
+    fn part(numbers: Graph<u64>, &(ref guilty, many, _): &Many) -> Graph<[u64; 128]> {
+        let guilty = guilty.clone();
+        numbers.map(move |n| {
+            if guilty.contains(&n) {
+                commit("abort", n);
+            }
+            std::hint::black_box((0..many).fold(n, |sum, n| sum ^ std::hint::black_box(n)));
+            [n; 128]
+        })
+    }
+    for dear in [0, 10, 20, 40, 80] {
+        for guilty in [&[][..], &[3000, 6000]] {
+            let graph = Graph::range(0..9000).in_processes_with(1, (guilty.to_vec(), dear, 0), part);
+            let graph = graph.batch(3000);
+            let loader = DataLoader::builder(graph).on_error(OnError::skip(2)).build().unwrap();
+            let all: Vec<Vec<[u64; 128]>> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+            let right = (0..9000).filter(|n| !guilty.contains(n));
+            assert!(right.eq(all.concat().iter().map(|item| item[0])));
+        }
+    }
+}
+
 /// Slices in shared memory outlive the child that wrote them, and the loader.
 #[test]
 fn row_17_what_a_child_wrote_stays_when_it_ends() {

@@ -188,11 +188,15 @@ impl Station {
     /// A child ended: what it was at is tried again item by item, and an item that was tried so already is given up.
     async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, kind: ErrorKind, how: &str) {
         let suspects = if begun { overlap(self.plan()).max(1) } else { 0 };
-        for (place, mut task) in tasks.into_iter().enumerate() {
-            if place >= suspects && task.alone.is_none() {
-                self.shared.give_back(task.number, task.job);
-                continue;
+        let mut tasks = tasks;
+        // First what others can do while this waits for room.
+        for task in tasks.split_off(suspects.min(tasks.len())) {
+            match task.alone {
+                None => self.shared.give_back(task.number, task.job),
+                Some(_) => self.go_on(task),
             }
+        }
+        for mut task in tasks {
             if !self.shared.is_wanted(task.number) {
                 continue;
             }
