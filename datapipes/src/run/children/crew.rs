@@ -399,9 +399,9 @@ impl Shared {
         self.deaths.set(0);
     }
 
-    /// A child ended. Says whether there is to be another.
-    pub(super) fn death(&self, place: usize, how: &str) -> bool {
-        let deaths = self.deaths.get() + 1;
+    /// A child ended. Says whether there is to be another. One that was idle is not counted against that.
+    pub(super) fn death(&self, place: usize, how: &str, idle: bool) -> bool {
+        let deaths = self.deaths.get() + usize::from(!idle);
         self.deaths.set(deaths);
         self.plan.figures.died.fetch_add(1, Ordering::Relaxed);
         let Plan { node, processes, .. } = &*self.plan;

@@ -163,7 +163,8 @@ pub(super) enum Report {
     Ready,
     /// It cannot do the work at all.
     Refused(Error),
-    Output(u64),
+    /// Something came out of a job; what was counted since the last.
+    Output(u64, Counted),
     Done(Done),
     Log(Log),
 }
@@ -174,8 +175,8 @@ pub(super) struct Done {
     pub number: u64,
     /// Nanoseconds that it took.
     pub spent: u64,
-    /// For each node what its counters counted.
-    pub counted: Vec<Vec<u64>>,
+    /// What was counted since the last output.
+    pub counted: Counted,
     /// The row that its part asked for last.
     pub wanted: Option<Wanted>,
     /// Somebody in the child has a row still that was granted.
@@ -199,9 +200,10 @@ impl Report {
                 to.raw(&[1]);
                 error.encode(to)?;
             }
-            Report::Output(number) => {
+            Report::Output(number, counted) => {
                 to.raw(&[2]);
                 to.number(*number);
+                counted.encode(to)?;
             }
             Report::Done(Done { number, spent, counted, wanted, keeps }) => {
                 to.raw(&[3]);
@@ -227,7 +229,7 @@ impl Report {
         Ok(match u8::decode(from)? {
             0 => Report::Ready,
             1 => Report::Refused(Error::decode(from)?),
-            2 => Report::Output(from.number()?),
+            2 => Report::Output(from.number()?, Wire::decode(from)?),
             3 => {
                 let (number, spent, counted) = (from.number()?, from.number()?, Wire::decode(from)?);
                 let (keeps, wants) = (bool::decode(from)?, bool::decode(from)?);
@@ -244,14 +246,26 @@ impl Report {
     }
 }
 
-/// Counters as numbers, and numbers added to counters.
+/// For each node, what its counters counted.
+pub(super) type Counted = Vec<Vec<u64>>;
+
+/// Counters as numbers, from zero again.
 pub(super) fn counted(counters: &Counters) -> Vec<u64> {
-    each(counters).map(|counter| counter.load(Ordering::Relaxed)).to_vec()
+    each(counters).map(|counter| counter.swap(0, Ordering::Relaxed)).to_vec()
 }
+
+/// Adds numbers to counters.
 
 pub(super) fn count(counters: &Counters, counted: &[u64]) {
     for (counter, more) in each(counters).into_iter().zip(counted) {
         counter.fetch_add(*more, Ordering::Relaxed);
+    }
+}
+
+/// Takes numbers from counters that were added before.
+pub(super) fn uncount(counters: &Counters, counted: &[u64]) {
+    for (counter, less) in each(counters).into_iter().zip(counted) {
+        counter.fetch_sub(*less, Ordering::Relaxed);
     }
 }
 
@@ -297,7 +311,7 @@ mod tests {
         let reports = [
             Report::Ready,
             Report::Refused(Error::user("no")),
-            Report::Output(5),
+            Report::Output(5, vec![vec![7; 5]; 2]),
             Report::Done(Done {
                 number: 5,
                 spent: 1000,
@@ -320,8 +334,11 @@ mod tests {
         let (here, there) = (Counters::default(), Counters::default());
         there.items.store(3, Ordering::Relaxed);
         there.busy_ns.store(70, Ordering::Relaxed);
-        count(&here, &counted(&there));
-        count(&here, &counted(&there));
-        assert_eq!(counted(&here), [6, 0, 0, 0, 140]);
+        let more = counted(&there);
+        count(&here, &more);
+        count(&here, &more);
+        assert_eq!(counted(&there), [0; 5]);
+        uncount(&here, &[1, 0, 0, 0, 20]);
+        assert_eq!(counted(&here), [5, 0, 0, 0, 120]);
     }
 }

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use super::isolate;
 use super::log::Lines;
-use super::protocol::{Done, Grants, Hello, JobFacts, Order, Report, counted, whole};
+use super::protocol::{Counted, Done, Grants, Hello, JobFacts, Order, Report, counted, whole};
 use crate::context::{Counters, RunInfo};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
@@ -195,6 +195,11 @@ struct Job {
 }
 
 impl Job {
+    /// What was counted since this was asked last.
+    fn counted(&self) -> Counted {
+        self.counters.iter().map(|counters| counted(counters)).collect()
+    }
+
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<AnyChunk>> {
         if let Some(chunk) = self.ready.take() {
             return Poll::Ready(Some(chunk));
@@ -338,7 +343,8 @@ impl Server {
     /// Sends a part of what came out of the first job.
     fn send(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<()> {
         let number = self.jobs.front().expect("it gave the chunk").number;
-        let report = Report::Output(number);
+        let counted = self.jobs.front().expect("as above").counted();
+        let report = Report::Output(number, counted);
         let mut writer = Writer::of_job(number);
         report.write(&mut writer)?;
         let (items, known) = (places.len(), chunk.bytes / chunk.len.max(1) * places.len());
@@ -354,7 +360,7 @@ impl Server {
         // What its pipes hold of it goes first.
         job.stream = None;
         let spent = if self.part.overlap > 1 { job.begun.elapsed().as_nanos() as u64 } else { job.busy };
-        let counted = job.counters.iter().map(|counters| counted(counters)).collect();
+        let counted = job.counted();
         let (wanted, keeps) = (job.granted.asked(), job.granted.is_kept());
         self.report(&Report::Done(Done { number: job.number, spent, counted, wanted, keeps }))
     }

@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 use super::child::Child;
 use super::crew::{Alive, Job, Plan, Shared};
 use super::log::tell;
-use super::protocol::{self, Done, Grants, JobFacts, Order, Report};
+use super::protocol::{self, Counted, Done, Grants, JobFacts, Order, Report};
 use super::vitals::{OomWatch, words};
 use crate::graph::AnyChunk;
 use crate::queue::{Put, Shared as SharedMemory, Weight};
@@ -72,6 +72,8 @@ struct Task {
     seen: usize,
     /// How many of those are not of the item that is in work.
     before: usize,
+    /// What was counted of it; where it is done item by item, of the item that is in work.
+    counted: Counted,
 }
 
 /// Why a child is there no more.
@@ -105,7 +107,7 @@ impl Station {
             Err(error) => {
                 let count = self.plan().processes.count;
                 let how = format!("could not be started ({} of {count}): {}", self.place + 1, error.cause());
-                if !self.shared.death(self.place, &how) {
+                if !self.shared.death(self.place, &how, false) {
                     return self.give_up();
                 }
                 // What was in the way may go away: descriptors, processes.
@@ -173,7 +175,7 @@ impl Station {
             self.shared.progress();
         }
         // One that had nothing to do takes nothing with it.
-        let goes_on = (ready && tasks.is_empty()) || self.shared.death(place, &how);
+        let goes_on = self.shared.death(place, &how, ready && tasks.is_empty());
         self.sort_out(tasks, ready, kind, &how).await;
         if !goes_on {
             self.give_up();
@@ -204,21 +206,20 @@ impl Station {
                 None => {
                     // One by one; what was handed on already need not be made again, where it can be told what that was.
                     let from = if self.plan().arity == Arity::One { task.delivered } else { 0 };
-                    task.turn_to(from, from);
-                    // The child that made them did not come to say so.
-                    for counters in &task.job.counters {
-                        counters.items.fetch_add(from as u64, Ordering::Relaxed);
+                    if from < task.delivered {
+                        task.uncount();
                     }
+                    task.turn_to(from, from);
                 }
                 // All that comes of it has come, and it ended behind that.
                 Some(item) if self.plan().arity <= Arity::AtMostOne && task.seen > task.before => {
                     task.turn_to(item + 1, task.seen);
-                    for counters in &task.job.counters {
-                        counters.items.fetch_add(1, Ordering::Relaxed);
-                    }
                 }
                 // It did more the first time: this is not what ends children.
-                Some(item) if !task.is_guilty(begun) => task.turn_to(item, task.before),
+                Some(item) if !task.is_guilty(begun) => {
+                    task.uncount();
+                    task.turn_to(item, task.before);
+                }
                 Some(item) => {
                     let error = Error::new(kind, format!("the process that worked on it {how}"));
                     let error = match self.plan().input.origin(&*task.job.chunk.chunk, item) {
@@ -258,6 +259,28 @@ impl Task {
     /// Goes on with this item alone, before which so many came out.
     fn turn_to(&mut self, item: usize, before: usize) {
         (self.alone, self.seen, self.before) = (Some(item), before, before);
+        self.counted.clear();
+    }
+
+    /// Adds what was counted.
+    fn count(&mut self, counted: Counted) {
+        for (counters, more) in self.job.counters.iter().zip(&counted) {
+            protocol::count(counters, more);
+        }
+        if self.counted.is_empty() {
+            self.counted = counted;
+            return;
+        }
+        for (all, more) in self.counted.iter_mut().flatten().zip(counted.into_iter().flatten()) {
+            *all = all.wrapping_add(more);
+        }
+    }
+
+    /// Takes back what was counted, since it is done again.
+    fn uncount(&mut self) {
+        for (counters, counted) in self.job.counters.iter().zip(self.counted.drain(..)) {
+            protocol::uncount(counters, &counted);
+        }
     }
 
     /// Whether the item that is in work ended the process, in which it was alone.
@@ -418,7 +441,7 @@ impl Shift<'_> {
     fn report(&mut self, parcel: &Parcel) -> Result<Option<End>> {
         let mut from = parcel.reader();
         let report = Report::read(&mut from)?;
-        if !matches!(report, Report::Output(_)) {
+        if !matches!(report, Report::Output(..)) {
             from.end()?;
         }
         if !matches!(report, Report::Log(_)) {
@@ -434,7 +457,7 @@ impl Shift<'_> {
                 return Ok(Some(End::Refused(error)));
             }
             Report::Log(log) => tell(&self.station.plan().node, self.station.place, &log),
-            Report::Output(number) => {
+            Report::Output(number, counted) => {
                 let task = self.tasks.front_mut().filter(|task| task.number == number);
                 let task = task.ok_or_else(|| {
                     damaged(format_args!("an output of job {number}, which it does not have"))
@@ -450,6 +473,7 @@ impl Shift<'_> {
                 }));
                 let mut chunk = decoded.unwrap_or_else(|payload| Err(damaged(Error::panic(payload))))?;
                 from.end()?;
+                task.count(counted);
                 if task.alone.is_some() {
                     let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
                     task.seen += chunk.len;
@@ -463,20 +487,18 @@ impl Shift<'_> {
                     self.held = Some(chunk);
                 }
             }
-            Report::Done(done) => self.done(&done)?,
+            Report::Done(done) => self.done(done)?,
         }
         Ok(None)
     }
 
-    fn done(&mut self, done: &Done) -> Result<()> {
+    fn done(&mut self, done: Done) -> Result<()> {
         let task = self.tasks.pop_front().filter(|task| task.number == done.number);
         let mut task = task
             .ok_or_else(|| damaged(format_args!("the end of job {}, which it does not have", done.number)))?;
         self.station.shared.progress();
         self.station.plan().figures.count(self.child.id(), self.items);
-        for (counters, counted) in task.job.counters.iter().zip(&done.counted) {
-            protocol::count(counters, counted);
-        }
+        task.count(done.counted);
         if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
             && len.checked_mul(dtype.size()).is_some()
         {
@@ -550,11 +572,11 @@ impl Shift<'_> {
             Some(_) => self.station.redo.pop_front(),
             // The next one is better with a child that has nothing to do.
             None if !self.tasks.is_empty() && self.station.shared.has_idle() => None,
-            None => self
-                .station
-                .shared
-                .take(self.tasks.back().map(|task| task.number))
-                .map(|(number, job)| Task { number, job, delivered: 0, alone: None, seen: 0, before: 0 }),
+            None => {
+                self.station.shared.take(self.tasks.back().map(|task| task.number)).map(|(number, job)| {
+                    Task { number, job, delivered: 0, alone: None, seen: 0, before: 0, counted: Vec::new() }
+                })
+            }
         };
         let Some(mut task) = task else { return Ok(false) };
         // What nobody wants any more is not begun.
