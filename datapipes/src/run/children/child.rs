@@ -4,9 +4,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -38,6 +40,9 @@ pub(super) struct Child {
     /// What it prints.
     printed: Option<AsyncFd<OwnedFd>>,
     lines: LastLines,
+    /// The part that it works on, and its place, for the log.
+    node: Arc<str>,
+    place: usize,
     status: Option<ExitStatus>,
 }
 
@@ -69,6 +74,8 @@ impl Child {
                 reports: ProcessTake::new(reports)?,
                 printed: Some(readable(printed)?),
                 lines: LastLines::default(),
+                node: plan.node.clone(),
+                place,
                 process: process.0.take().expect("only taken here"),
                 status: None,
             })
@@ -99,7 +106,6 @@ impl Child {
         if let Some(status) = self.status {
             return Poll::Ready(status);
         }
-        // Whatever the descriptor says, the process is asked.
         match self.exit.poll_read_ready(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(_) => Poll::Ready(self.wait()),
@@ -107,7 +113,7 @@ impl Child {
     }
 
     /// Hands on what it printed.
-    pub(super) fn poll_lines(&mut self, cx: &mut Context<'_>, node: &str, place: usize) {
+    pub(super) fn poll_lines(&mut self, cx: &mut Context<'_>) {
         let Some(printed) = &self.printed else { return };
         let mut bytes = [0; 4096];
         for _ in 0..AT_ONCE {
@@ -116,7 +122,10 @@ impl Child {
                 Err(_would_block) => {}
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(Ok(0) | Err(_)) => return self.printed = None,
-                Ok(Ok(len)) => self.lines.push(&bytes[..len], &mut |line| tell_printed(node, place, line)),
+                Ok(Ok(len)) => {
+                    let mut tell = |line: &str| tell_printed(&self.node, self.place, line);
+                    self.lines.push(&bytes[..len], &mut tell);
+                }
             }
         }
         cx.waker().wake_by_ref();
@@ -124,11 +133,13 @@ impl Child {
 
     /// Ends it at once, with all that it started.
     pub(super) fn kill(&self) {
-        if self.status.is_none() {
-            // Its group lives at least as long as it is not waited for.
+        // Its group has its number, which is not given to another as long as it is not waited for. A program that ignores the ends
+        // of its children has them waited for at once.
+        let asked = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if self.status.is_none() && !matches!(waitid(WaitId::Pid(self.pid), asked), Err(Errno::CHILD)) {
             let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
-            let _ = rustix::process::kill_process(self.pid, Signal::KILL);
         }
+        let _ = rustix::process::pidfd_send_signal(self.exit.get_ref(), Signal::KILL);
     }
 
     /// Waits for a process that has ended, or was killed, and ends what it started.
@@ -136,31 +147,15 @@ impl Child {
         if let Some(status) = self.status {
             return status;
         }
-        // Its children are of its group, whose number is not given to another as long as it is not waited for.
-        let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        // What it started is of its group.
+        self.kill();
         let status = self.process.wait().unwrap_or_else(|_| ExitStatus::from_raw(0));
         *self.status.insert(status)
     }
 
     /// What became of it, by `how` where that is known, and what it printed last.
-    pub(super) fn obituary(
-        &mut self,
-        node: &str,
-        place: usize,
-        how: impl FnOnce(ExitStatus) -> String,
-    ) -> String {
-        self.kill();
-        let status = self.wait();
-        // What it printed is in the pipe, all of it: it has ended, and so has what it started.
-        if let Some(printed) = self.printed.take() {
-            let mut bytes = [0; 4096];
-            for _ in 0..LAST {
-                let Ok(len @ 1..) = rustix::io::read(printed.get_ref(), &mut bytes) else { break };
-                self.lines.push(&bytes[..len], &mut |line| tell_printed(node, place, line));
-            }
-            self.lines.finish(&mut |line| tell_printed(node, place, line));
-        }
-        let how = how(status);
+    pub(super) fn obituary(&mut self, how: impl FnOnce(ExitStatus) -> String) -> String {
+        let how = how(self.end());
         match self.lines.last() {
             Some(lines) => format!("{how}; it printed: {lines}"),
             None => how,
@@ -168,10 +163,28 @@ impl Child {
     }
 }
 
+impl Child {
+    /// Ends it, and hands on what it printed last.
+    fn end(&mut self) -> ExitStatus {
+        self.kill();
+        let status = self.wait();
+        // What it printed is in the pipe, all of it: it has ended, and so has what it started.
+        let mut tell = |line: &str| tell_printed(&self.node, self.place, line);
+        if let Some(printed) = self.printed.take() {
+            let mut bytes = [0; 4096];
+            for _ in 0..LAST {
+                let Ok(len @ 1..) = rustix::io::read(printed.get_ref(), &mut bytes) else { break };
+                self.lines.push(&bytes[..len], &mut tell);
+            }
+            self.lines.finish(&mut tell);
+        }
+        status
+    }
+}
+
 impl Drop for Child {
     fn drop(&mut self) {
-        self.kill();
-        self.wait();
+        self.end();
     }
 }
 

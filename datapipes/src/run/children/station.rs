@@ -141,7 +141,6 @@ impl Station {
         self.shared.set_idle(self.place, false);
         drop(running);
         let place = self.place;
-        let node = self.plan().node.clone();
         let mut kind = ErrorKind::Crashed;
         let how = match end {
             End::Dismissed => {
@@ -156,17 +155,15 @@ impl Station {
                 self.shared.break_off(error.at(&self.plan().node));
                 return self.give_up();
             }
-            End::Died => child.obituary(&node, place, |status| words(status, out_of_memory.rose())),
-            End::Silent(limit) => {
-                child.obituary(&node, place, |_| format!("gave no answer within {limit:?}"))
-            }
+            End::Died => child.obituary(|status| words(status, out_of_memory.rose())),
+            End::Silent(limit) => child.obituary(|_| format!("gave no answer within {limit:?}")),
             End::Garbage(error) => {
-                child.obituary(&node, place, |_| format!("sent what nobody can read: {}", error.cause()))
+                child.obituary(|_| format!("sent what nobody can read: {}", error.cause()))
             }
-            End::Closed => child.obituary(&node, place, |_| "closed its queue, and was ended".to_owned()),
+            End::Closed => child.obituary(|_| "closed its queue, and was ended".to_owned()),
             End::Unsent(error) => {
                 kind = error.kind();
-                child.obituary(&node, place, |_| format!("could not be given it: {}", error.cause()))
+                child.obituary(|_| format!("could not be given it: {}", error.cause()))
             }
         };
         drop(child);
@@ -346,9 +343,9 @@ struct Shift<'a> {
 
 impl Shift<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        let (node, place) = (self.station.plan().node.clone(), self.station.place);
+        let place = self.station.place;
         self.station.shared.register(place, cx.waker());
-        self.child.poll_lines(cx, &node, place);
+        self.child.poll_lines(cx);
         loop {
             match self.poll_reports(cx) {
                 Ok(Poll::Pending) => {}
