@@ -19,8 +19,8 @@ mod native {
     pub const CRASHES: u64 = 499;
     /// Every thousandth makes it compute for ever.
     pub const HANGS: u64 = 700;
-    /// Every hundredth makes it forget 8 MiB.
-    pub const LEAKS: u64 = 50;
+    /// Every tenth makes it forget 8 MiB.
+    pub const LEAKS: u64 = 5;
 
     /// As if it came from a C library.
     pub fn decode(sample: u64, pixels: &mut [u8]) {
@@ -30,7 +30,7 @@ mod native {
             HANGS => loop {
                 std::hint::spin_loop();
             },
-            _ if sample % 100 == LEAKS => _ = std::hint::black_box(vec![1u8; 8 << 20]).leak(),
+            _ if sample % 10 == LEAKS => _ = std::hint::black_box(vec![1u8; 8 << 20]).leak(),
             _ => {}
         }
         for (place, pixel) in pixels.iter_mut().enumerate() {
@@ -88,6 +88,12 @@ fn main() -> Result<(), BoxError> {
         policy.skipped().len(),
         longest.as_secs_f64() * 1e3
     );
-    println!("\n{}\n\n{}", loader.explain(), loader.stats().expect("an epoch ran"));
+    let stats = loader.stats().expect("an epoch ran");
+    if let Some(processes) = &stats.segments[0].processes
+        && samples >= 1000
+    {
+        assert!(processes.replaced > 0, "what leaks is replaced before it has no memory left");
+    }
+    println!("\n{}\n\n{stats}", loader.explain());
     Ok(())
 }

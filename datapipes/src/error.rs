@@ -98,7 +98,8 @@ pub enum ErrorKind {
     Panic,
     /// The graph or its settings are wrong; see [`BuildError`](crate::BuildError).
     Config,
-    /// The process that worked on it was ended by a signal, ended itself, ran out of memory, or did not answer in time; twice,
+    /// The process that worked on it was ended by a signal, ended itself, ran out of memory, sent what nobody can read, or did not
+    /// answer in time; twice,
     /// the second time with this item alone.
     Crashed,
     /// The processes of a part of the graph cannot be started, or end again and again.

@@ -40,6 +40,7 @@
 //! - `derive`: `#[derive(Collate)]` for structs, `#[derive(Wire)]` for structs and enums.
 //! - `ndarray`: tensors as arrays of `ndarray`, and back ([`Tensor`]'s `view`, `view_mut`, `into_array`, `from_array`).
 //! - `serde`: [`Wire`] for what serde can write and read ([`Serde`](https://docs.rs/datapipes/latest/datapipes/struct.Serde.html)).
+//! - `isolation`: processes of a graph restricted to paths, and without network ([`Processes`]; Linux).
 //! - `testing`: the conformance kit for pipes, `datapipes::testing`.
 
 #![warn(missing_docs)]

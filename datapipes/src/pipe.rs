@@ -88,8 +88,8 @@ pub trait Pipe<In>: Send + Sync + 'static {
         false
     }
 
-    /// Whether it should run in processes of its own, because it may crash, leak or is not thread-safe. Then it is shardable, and
-    /// [`crossing`](Pipe::crossing) says how it and its items travel. How many processes there are, and what they may
+    /// Whether it should run in processes of its own, because it may crash, leak or is not thread-safe. It has to be shardable then, or
+    /// `build()` fails, and [`crossing`](Pipe::crossing) says how it and its items travel. Such pipes that follow each other share processes. How many processes there are, and what they may
     /// do, is the loader's: [`Builder::processes`](crate::loader::Builder::processes).
     fn is_separate_process(&self) -> bool {
         false

@@ -15,8 +15,12 @@
 /// Turns this process into a worker, if it was started as one; then it does not return. Otherwise it returns at once, and children can be started
 /// from then on.
 ///
-/// It has to be the first line of `main`: what stands before it, each child does, too. A loader whose graph has a part in
-/// processes, in a program that did not call this, does not build.
+/// It has to be the first line of `main`: what stands before it, each child does, too. Until then standard input and output of a
+/// child are its queues, so a `println!` before it ends the child; after it, what is printed goes to the parent's log, and standard input
+/// is empty. A child has no arguments, and nothing that `main` did: no statics, threads or subscriber. A loader whose graph has a
+/// part in processes, in a program that did not call this, does not build.
+///
+/// (These workers are processes. The threads of [`Builder::workers`](crate::loader::Builder::workers) need no such line.)
 ///
 /// On anything but Linux it does nothing; such parts run on threads there.
 pub fn init() {
@@ -26,8 +30,9 @@ pub fn init() {
 
 /// Does what [`init`] does, before `main`: for test executables, whose `main` is not one's own.
 ///
-/// Once, anywhere in the crate, outside of functions; it places a pointer where the loader of the executable finds it. (`init` reads the
-/// environment and opens a file; both are allowed that early.)
+/// Once, anywhere in the crate, outside of functions; it places a pointer where the loader of the executable finds it. In a child the whole
+/// part runs there, before `main`: what constructors of other libraries fill may be empty, and `SIGPIPE` ends the process. So it is for
+/// tests; a program calls `init`.
 ///
 /// ```
 /// datapipes::before_main!();

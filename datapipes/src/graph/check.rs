@@ -81,7 +81,10 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
                 }
                 let processes = part.processes.as_ref().or(settings.processes.as_ref());
                 let problems_of = |processes: &Processes| processes.problems();
-                let said = processes.filter(|_| first).map(problems_of).unwrap_or_default();
+                let mut said = processes.filter(|_| first).map(problems_of).unwrap_or_default();
+                if first && settings.workers == 0 && processes.is_some_and(Processes::restricts) {
+                    said.push("limits of paths or network need a process, and with `workers(0)` there is none".to_owned());
+                }
                 problems.extend(said.into_iter().map(|problem| format!("{name}: {problem}")));
             }
         }

@@ -68,11 +68,15 @@ impl Recipe {
     fn new(build: Build, part: *const (), settings: &impl Wire) -> Result<Recipe> {
         let mut writer = Writer::new();
         settings.encode(&mut writer)?;
+        Recipe::of(build, part, Parcel::of(writer))
+    }
+
+    fn of(build: Build, part: *const (), settings: Parcel) -> Result<Recipe> {
         if !is_ours(build as usize) || !is_ours(part as usize) {
             let message = "its function is not in the executable, but in a library, which another process may have elsewhere";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        Ok(Recipe { build, part, settings: Arc::new(Parcel::of(writer)) })
+        Ok(Recipe { build, part, settings: Arc::new(settings) })
     }
 
     /// Makes the part, below what is given or below an inlet.
@@ -134,7 +138,7 @@ impl Wire for Recipe {
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         let mut address = || u64::decode(from).map(|far| (far as usize).wrapping_add(anchor()));
         let (build, part) = (address()?, address()?);
-        if !is_ours(build) {
+        if !is_ours(build) || !is_ours(part) {
             return Err(damaged("a function that is none"));
         }
         let head = from.payload()?.into();
@@ -213,8 +217,7 @@ impl Part {
         crossing: Crossing<In, Out>,
     ) -> Result<Part> {
         let Crossing { settings, make, input, output, .. } = crossing;
-        let recipe =
-            Recipe { build: build_pipe::<In, Out>, part: make as *const (), settings: Arc::new(settings?) };
+        let recipe = Recipe::of(build_pipe::<In, Out>, make as *const (), settings?)?;
         Ok(Part { processes: None, recipe, input, output })
     }
 }
@@ -228,17 +231,29 @@ impl<T: Wire> Graph<T> {
     /// shardable (maps, filters, decoders, loaders), and what goes in and comes out has to be [`Wire`].
     ///
     /// The processes are this executable, started again: [`worker::init`](crate::worker::init) has to be the first line of
-    /// `main`. They start when the first item arrives, all at once, are kept from epoch to epoch, and end with the loader, or with this
-    /// process, however that ends. On anything but Linux, and with `workers(0)`, the part runs in this process, on threads.
+    /// `main`. They start when the first item arrives, all at once, are kept from epoch to epoch (two epochs at once have twice as many), and
+    /// end with the loader, or with this process, however that ends. `part` is called here once, and once in each of them; it has to
+    /// make the same steps each time, by nothing but its settings. On anything but Linux the part runs in this process, on threads; with
+    /// `workers(0)` on the consumer's thread. A crash there is the program's.
     ///
     /// - **Order and result** are those of the same steps without processes.
     /// - **Cost**: some ten microseconds for a piece of work, which is one item or as many as take 0.2 ms. A large slice or
     ///   [`Tensor`](crate::Tensor) that comes out is copied once, by the child, into memory that both share.
+    /// - **Errors and panics** arrive as they do from threads, with their words; a cause can no longer be downcast.
     /// - **A process that ends** (a signal, `exit`, out of memory, [no answer in time](Processes::time_limit)) is replaced, and its piece
     ///   of work is done again, item by item. The item that ends the new one as well is an error,
     ///   [`ErrorKind::Crashed`], with the cause and its last words; [`OnError`](crate::OnError) says what follows. All others are
     ///   delivered once, in order.
-    /// - **What a child prints** and what it tells `tracing` arrives in this process's `tracing`, with the child's node and number.
+    /// - **What a child prints** and what it tells `tracing` arrives in this process's `tracing` (target `datapipes::child`, what is printed
+    ///   at level INFO), with the child's node and number; without a subscriber, what is printed goes to standard error. How
+    ///   much `tracing` wants is asked when the loader is built.
+    /// - **Children end by `SIGKILL`**: no destructor, no `atexit`, nothing is flushed. None makes a core file, gains privileges (no `sudo`), or
+    ///   survives for long where memory runs out (`oom_score_adj`). What one puts into a process group of its own (`setsid`) is not ended.
+    ///
+    /// # Errors
+    /// Of `build()`: a step that is no pipe, or not shardable; settings that cannot be written; `worker::init` was not called; code
+    /// in a shared library (a Python extension) instead of the executable. Of an epoch: [`ErrorKind::Worker`] if processes cannot be started
+    /// or end again and again, [`ErrorKind::Config`] if one makes another part than this process.
     ///
     /// # Examples
     /// ```
@@ -254,7 +269,7 @@ impl<T: Wire> Graph<T> {
     /// }
     /// ```
     /// What cannot travel does not compile:
-    /// ```compile_fail
+    /// ```compile_fail,E0277
     /// # use datapipes::Graph;
     /// struct Handle(*mut u8);
     /// unsafe impl Send for Handle {}

@@ -90,7 +90,7 @@ pub struct SegmentStats {
 pub struct ProcessStats {
     /// How many were started.
     pub started: u64,
-    /// How many ended without being asked to: by a signal, by themselves, or killed since they gave no answer.
+    /// How many ended without being asked to, were killed for their silence or for what they sent, or could not be started.
     pub died: u64,
     /// How many were replaced because of their memory, see [`Processes::memory`](crate::Processes::memory).
     pub replaced: u64,
@@ -108,9 +108,9 @@ pub struct ChildStats {
     pub process: u32,
     /// Its place among the processes of its segment, from 0.
     pub place: usize,
-    /// Its private memory in bytes, as of its last look, at most a tenth of a second before its last answer.
+    /// Its private memory in bytes, without what is swapped out, as it was when last looked at: ten times a second at most.
     pub memory: u64,
-    /// Items that came out of it.
+    /// Items and errors that came out of it.
     pub items: u64,
 }
 

@@ -12,9 +12,10 @@ use crate::error::escape;
 /// How many processes a part of a graph gets, and what they may do; see [`Graph::in_processes`](crate::Graph::in_processes).
 ///
 /// A number is enough where nothing else is to be said: `in_processes(2, …)`. What is said here holds for each process, and
-/// for what it starts. All of it but the number, [`time_limit`](Processes::time_limit), [`restarts`](Processes::restarts) and
-/// [`only_env`](Processes::only_env) needs Linux. What cannot be kept is an error of `build()`, or of the first epoch where only the process
-/// itself can find it; nothing that was asked for is left out in silence.
+/// for what it starts. What cannot be kept is an error of `build()`, or of the first epoch where only the process
+/// itself can find it. All of it needs processes, and so Linux: elsewhere limits of memory, CPUs, paths and network are errors of
+/// `build()`, and time limit, restarts and environment have no effect. With `workers(0)` nothing of it holds, and a limit of
+/// paths or network is an error.
 ///
 /// # Examples
 /// ```
@@ -78,9 +79,11 @@ impl Processes {
         Processes { memory: Some(bytes), ..self }
     }
 
-    /// How long a process may take for a piece of work. One that takes longer is killed, and counts as crashed.
+    /// How long a process may give no answer (an item, or the end of a piece of work) while it has work. One that is silent for longer is
+    /// killed, and counts as crashed; an item that hangs costs this twice, since it is tried once more.
     ///
-    /// Without it, a process that hangs is waited for. The clock is the monotonic one and does not stop while the process is stopped.
+    /// Time in which the consumer takes nothing does not count; time in which the process is stopped does. To start, a process has 60 s.
+    /// Without a limit, one that hangs is waited for, with a warning to `tracing` after 60 s.
     pub fn time_limit(self, limit: Duration) -> Self {
         Processes { time_limit: Some(limit), ..self }
     }
@@ -110,7 +113,8 @@ impl Processes {
 
     /// Keeps these variables of the environment, where they are set, and no others: no keys and tokens.
     ///
-    /// `LD_LIBRARY_PATH` is always kept, since the process may not start without it, and a few of this library's own come in.
+    /// `LD_LIBRARY_PATH` is always kept, since the process may not start without it; and `DATAPIPES_WORKER` tells it what it is, which is gone
+    /// before the part is made.
     pub fn only_env<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         Processes { env: Some(names.into_iter().map(Into::into).collect()), ..self }
     }
@@ -118,7 +122,7 @@ impl Processes {
     /// Lets a process read files and list folders below these absolute paths, and, without
     /// [`only_writes`](Processes::only_writes), write none. Feature `isolation`; Linux 5.13, by Landlock.
     ///
-    /// It holds from before the first line of user code, cannot be taken back, and holds for threads and for what the process starts. With
+    /// It holds from before the part is made (constructors of libraries, and what stands before `worker::init()`, run without it), cannot be taken back, and holds for threads and for what the process starts. With
     /// it, a process
     ///
     /// - may still read what any program needs: its own executable, the libraries that are mapped at that time, `/lib*`, `/usr/lib*`,
@@ -143,10 +147,15 @@ impl Processes {
     /// Lets a process have no sockets but Unix ones. Feature `isolation`; Linux on x86-64 and AArch64, by seccomp and Landlock.
     ///
     /// `socket` fails with `EACCES`, as if permission was denied. So do `io_uring_setup`, by which sockets can be had, too, and `pidfd_getfd`, by which those of
-    /// other processes can. Unix sockets in the file system are not the network: who listens there may be a way out, such as a
+    /// other processes can. Signals to others and abstract Unix sockets are forbidden where the kernel can. Unix sockets in the file system are not the network: who listens there may be a way out, such as a
     /// container engine's. On x86-64 a call of the 32-bit interface ends the process.
     pub fn no_network(self) -> Self {
         Processes { no_network: true, ..self }
+    }
+
+    /// Whether anything is forbidden.
+    pub(crate) fn restricts(&self) -> bool {
+        self.limits_paths() || self.no_network
     }
 
     /// Whether the paths are limited.

@@ -29,6 +29,8 @@ use crate::{Arity, Error, ErrorKind, Work};
 
 /// Work a morsel should carry, to be worth its hop.
 const MORSEL_NS: u64 = 200_000;
+/// The same where the hop is to another process and back.
+const MORSEL_NS_APART: u64 = 1_000_000;
 /// Most items in a morsel.
 const MAX_MORSEL: usize = 1024;
 /// Cheaper chains than this, an item, run inline; dearer ones than twice this leave the inline mode.
@@ -246,7 +248,8 @@ impl Segment {
             Work::Io => (self.settings.in_flight / 4).max(1),
             Work::Cpu => MAX_MORSEL,
         };
-        ((MORSEL_NS as f64 / self.cost_ns) as usize).clamp(1, most)
+        let worth = if self.settings.processes { MORSEL_NS_APART } else { MORSEL_NS };
+        ((worth as f64 / self.cost_ns) as usize).clamp(1, most)
     }
 
     /// Whether one more morsel may start.

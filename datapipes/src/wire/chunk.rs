@@ -215,56 +215,68 @@ pub(crate) struct OriginRef<'a> {
 
 #[derive(Default)]
 struct OriginReader {
-    /// That of the last child, and its weight.
-    parent: Option<(Arc<Link>, usize)>,
+    /// That of the last child, its weight, and how many stand above it.
+    parent: Option<(Arc<Link>, usize, usize)>,
     depth: usize,
+    /// The weight of all so far.
+    sum: usize,
 }
 
 impl OriginReader {
     fn read(&mut self, from: &mut Reader<'_>) -> Result<Origin> {
-        self.read_weighed(from).map(|(origin, _)| origin)
+        let (origin, weight, _) = self.read_weighed(from)?;
+        self.sum = self.sum.saturating_add(weight);
+        if self.sum > HEAVIEST {
+            return Err(damaged(format_args!("origins of more than {HEAVIEST} items")));
+        }
+        Ok(origin)
     }
 
-    /// With the number of items in it.
-    fn read_weighed(&mut self, from: &mut Reader<'_>) -> Result<(Origin, usize)> {
+    /// With the number of items in it, and how deep they stand.
+    fn read_weighed(&mut self, from: &mut Reader<'_>) -> Result<(Origin, usize, usize)> {
         if self.depth >= DEEPEST {
             return Err(damaged("an origin without end"));
         }
         self.depth += 1;
-        let (link, above) = match u8::decode(from)? {
-            ROOT => (None, 0),
+        let (link, above, height) = match u8::decode(from)? {
+            ROOT => (None, 0, 0),
             SIBLING => {
-                let (link, weight) = self.parent.as_ref().ok_or_else(|| damaged("a sibling of nobody"))?;
-                (Some(link.clone()), *weight)
+                let parent = self.parent.as_ref().ok_or_else(|| damaged("a sibling of nobody"))?;
+                (Some(parent.0.clone()), parent.1, parent.2)
             }
             CHILD => {
-                let (parent, weight) = self.read_weighed(from)?;
+                let (parent, weight, height) = self.read_weighed(from)?;
                 let link = Arc::new(Link::Child(parent));
-                self.parent = Some((link.clone(), weight));
-                (Some(link), weight)
+                self.parent = Some((link.clone(), weight, height + 1));
+                (Some(link), weight, height + 1)
             }
             JOINED => {
-                let (mut parts, mut sum) = (Vec::new(), 0);
+                let (mut parts, mut sum, mut highest) = (Vec::new(), 0, 0);
                 for _ in 0..from.count()? {
-                    let (part, weight) = self.read_weighed(from)?;
+                    let (part, weight, height) = self.read_weighed(from)?;
                     parts.push(part);
+                    highest = highest.max(height);
                     sum += weight;
                     if sum > HEAVIEST {
                         return Err(damaged(format_args!("an origin of more than {HEAVIEST} items")));
                     }
                 }
-                (Some(Arc::new(Link::Joined(parts.into()))), sum)
+                (Some(Arc::new(Link::Joined(parts.into()))), sum, highest + 1)
             }
             NAMED => {
                 let name = text(from)?;
-                let (origin, weight) = self.read_weighed(from)?;
+                let (origin, weight, height) = self.read_weighed(from)?;
                 self.depth -= 1;
-                return Ok((origin.named(name), weight));
+                return Ok((origin.named(name), weight, height + 1));
             }
             other => return Err(damaged(format_args!("{other} is no kind of origin"))),
         };
         self.depth -= 1;
-        Ok((Origin::from_parts(link, from.number()?), above + 1))
+        // Siblings may stand on each other without a step into each other here.
+        if height > DEEPEST {
+            return Err(damaged("an origin without end"));
+        }
+        Ok((Origin::from_parts(link, from.number()?), above + 1, height))
     }
 }
 
@@ -521,5 +533,11 @@ mod tests {
         assert!(Origin::decode(&mut Reader::new(&endless, &[])).is_err());
         let endless = [CHILD].repeat(5000);
         assert!(Origin::decode(&mut Reader::new(&endless, &[])).is_err());
+        // Each a child of the one before, written as its sibling.
+        let mut chain = vec![CHILD, ROOT, 0, 0];
+        chain.extend([CHILD, SIBLING, 0, 0].repeat(100_000));
+        let (mut reader, mut from) = (OriginReader::default(), Reader::new(&chain, &[]));
+        let read = (0..=100_000).try_for_each(|_| reader.read(&mut from).map(drop));
+        assert!(read.unwrap_err().to_string().contains("without end"));
     }
 }

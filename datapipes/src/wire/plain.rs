@@ -1,5 +1,8 @@
 //! [`Wire`] for plain numbers, and slices of them in one copy.
 
+use std::any::TypeId;
+use std::borrow::Cow;
+
 use bytemuck::{CheckedBitPattern, NoUninit};
 use half::{bf16, f16};
 
@@ -57,6 +60,14 @@ fn one<T: CheckedBitPattern>(bytes: &[u8]) -> Result<T> {
 
 /// Numbers from bytes of any alignment, as many as there are.
 pub(super) fn copied<T: CheckedBitPattern + NoUninit>(bytes: &[u8]) -> Result<Vec<T>> {
+    // Where not all bytes are values they are copied before they are looked at: in shared memory, the writer might change them in
+    // between.
+    let own = if [TypeId::of::<bool>(), TypeId::of::<char>()].contains(&TypeId::of::<T>()) {
+        Cow::Owned(bytes.to_vec())
+    } else {
+        Cow::Borrowed(bytes)
+    };
+    let bytes = &*own;
     match bytemuck::checked::try_cast_slice(bytes) {
         Ok(values) => Ok(values.to_vec()),
         Err(_) => bytes.chunks_exact(size_of::<T>()).map(one).collect(),

@@ -25,7 +25,8 @@ fn dtype(number: u8) -> Result<DType> {
 /// Beside the number of a dtype: the numbers are in a row that the reader has granted.
 const GRANTED: u8 = 0x80;
 
-/// Type, shape and bytes. One of 64 KiB or more shares the memory that it arrives in; a smaller one is copied into a vector.
+/// Type, shape and bytes. One of 64 KiB or more shares the memory that it arrives in; a smaller one, or one of `bool`, is copied into a
+/// vector.
 impl Wire for Tensor {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         // A row that the other process granted is there already.
@@ -53,7 +54,8 @@ impl Wire for Tensor {
                 part.ok_or_else(|| damaged(format_args!("row {row}, which was not granted like that")))?;
             return Ok(Tensor::pooled(part, shape));
         }
-        if len >= PAYLOAD {
+        // Not every byte is a `bool`, and the writer might still change what it shares.
+        if len >= PAYLOAD && dtype != DType::Bool {
             return Tensor::from_bytes(from.payload()?, dtype, shape).map_err(damaged);
         }
         let bytes = from.slice()?;

@@ -34,8 +34,9 @@ impl<T: Send + 'static> Wire for PhantomData<T> {
     }
 }
 
-fn text<'a>(from: &mut Reader<'a>) -> Result<&'a str> {
-    std::str::from_utf8(from.slice()?).map_err(|_| damaged("text that is not UTF-8"))
+/// Copied before it is looked at: in shared memory, the writer might change it in between.
+fn text(from: &mut Reader<'_>) -> Result<String> {
+    String::from_utf8(from.slice()?.to_vec()).map_err(|_| damaged("text that is not UTF-8"))
 }
 
 /// As UTF-8.

@@ -141,7 +141,7 @@ pub(super) fn tell(node: &str, child: usize, log: &Log) {
 
 /// Hands on a line that a child printed: to the log if there is one, else to where this process prints its errors.
 pub(super) fn tell_printed(node: &str, child: usize, line: &str) {
-    if tracing::dispatcher::has_been_set() {
+    if tracing::dispatcher::get_default(|log| !log.is::<tracing::subscriber::NoSubscriber>()) {
         tell(node, child, &Log { level: 3, target: "output".to_owned(), text: line.to_owned() });
     } else {
         // Nobody may be there to read it, which is no reason for a panic.
