@@ -4,6 +4,7 @@
 //! same executable, started again. So the program has to notice that it is a child, before it does anything else:
 //!
 //! ```
+//! # #[expect(clippy::needless_doctest_main, reason = "it is about `main`")]
 //! fn main() {
 //!     datapipes::worker::init();
 //!     // everything else

@@ -152,7 +152,7 @@ pub(crate) fn shared_memory() -> Maker {
 }
 
 enum Command {
-    Job(Job),
+    Job(Box<Job>),
     /// Nobody wants what was asked for so far.
     Release,
 }
@@ -203,7 +203,7 @@ impl Lease {
         }
         let crew = crew.as_ref().expect("started above");
         // A crew that is gone drops the job, which the segment sees.
-        let _ = crew.commands.send(Command::Job(job));
+        let _ = crew.commands.send(Command::Job(Box::new(job)));
     }
 }
 
@@ -272,7 +272,7 @@ async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Comma
             // Stations never end; they are polled when something happens to one of them.
             let _ = stations.poll_next_unpin(cx);
             match commands.poll_recv(cx) {
-                Poll::Ready(Some(Command::Job(job))) => shared.add(job),
+                Poll::Ready(Some(Command::Job(job))) => shared.add(*job),
                 Poll::Ready(Some(Command::Release)) => shared.release(),
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,

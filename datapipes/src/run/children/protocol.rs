@@ -255,7 +255,6 @@ pub(super) fn counted(counters: &Counters) -> Vec<u64> {
 }
 
 /// Adds numbers to counters.
-
 pub(super) fn count(counters: &Counters, counted: &[u64]) {
     for (counter, more) in each(counters).into_iter().zip(counted) {
         counter.fetch_add(*more, Ordering::Relaxed);
