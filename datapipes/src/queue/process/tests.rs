@@ -203,7 +203,7 @@ fn a_put_end_that_is_dropped_before_all_is_flushed_is_a_fault() {
     drop(put);
     let taken = std::iter::from_fn(|| next(&mut take)).count();
     assert!((1..40).contains(&taken), "{taken}");
-    assert_eq!(take.fault().unwrap().kind(), ErrorKind::Protocol);
+    assert_eq!(take.fault().unwrap().kind(), ErrorKind::Truncated);
 }
 
 #[test]

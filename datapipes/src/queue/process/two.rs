@@ -162,7 +162,7 @@ fn row_10_a_child_that_is_killed_while_it_sends_leaves_whole_messages_only() {
             assert!(parcel.payloads.iter().all(|bytes| *bytes == payload(count)));
             count += 1;
         }
-        assert_eq!(take.fault().unwrap().kind(), ErrorKind::Protocol);
+        assert_eq!(take.fault().unwrap().kind(), ErrorKind::Truncated);
         assert!(last.payloads.iter().all(|bytes| *bytes == payload(49 + round)), "memory outlives the child");
         assert!(!child.wait().unwrap().success());
     }
