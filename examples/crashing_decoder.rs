@@ -33,9 +33,13 @@ mod native {
             _ if sample % 10 == LEAKS => _ = std::hint::black_box(vec![1u8; 8 << 20]).leak(),
             _ => {}
         }
-        for (place, pixel) in pixels.iter_mut().enumerate() {
-            *pixel = (sample as usize * 31 + place * 7) as u8;
-        }
+        pixels.iter_mut().enumerate().for_each(|(place, value)| *value = pixel(sample, place));
+    }
+
+    /// About as costly as what a decoder does for one.
+    pub fn pixel(sample: u64, place: usize) -> u8 {
+        let mix = |value: u64, _| (value ^ (value >> 7)).wrapping_mul(0x9e37_79b9);
+        (0..12).fold(sample << 20 | place as u64, mix) as u8
     }
 }
 
@@ -69,7 +73,7 @@ fn main() -> Result<(), BoxError> {
     let mut last = Instant::now();
     for sample in loader.epoch(0).blocking() {
         let (number, pixels) = sample?;
-        assert_eq!(pixels.as_slice::<u8>()?[1], (number as usize * 31 + 7) as u8);
+        assert_eq!(pixels.as_slice::<u8>()?[1], native::pixel(number, 1));
         delivered.push(number);
         longest = longest.max(last.elapsed());
         last = Instant::now();

@@ -108,7 +108,8 @@ pub struct ChildStats {
     pub process: u32,
     /// Its place among the processes of its segment, from 0.
     pub place: usize,
-    /// Its private memory in bytes, without what is swapped out, as it was when last looked at: ten times a second at most.
+    /// Its private memory in bytes, without what is swapped out, as it was when last looked at: ten times a second at most, or a hundred
+    /// times where there is a limit.
     pub memory: u64,
     /// Items and errors that came out of it.
     pub items: u64,

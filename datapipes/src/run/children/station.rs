@@ -36,8 +36,9 @@ const SILENCE: Duration = Duration::from_secs(60);
 const WORTH_A_GRANT: usize = 16 << 10;
 /// How long a child that has closed its queue may take to end by itself.
 const CLOSING: Duration = Duration::from_millis(100);
-/// How often the memory of a child is looked at.
+/// How often the memory of a child is looked at, and how often where it has a limit.
 const LOOK: Duration = Duration::from_millis(100);
+const LOOK_CLOSELY: Duration = Duration::from_millis(10);
 
 /// Keeps one place of a crew busy, for ever.
 pub(super) async fn station(shared: Rc<Shared>, place: usize) {
@@ -427,7 +428,7 @@ impl Shift<'_> {
                     if let Some(end) = self.report(&parcel)? {
                         return Ok(Poll::Ready(end));
                     }
-                    if self.looked.elapsed() > LOOK {
+                    if self.looked.elapsed() > self.look_every() {
                         self.look();
                     }
                 }
@@ -520,6 +521,10 @@ impl Shift<'_> {
             }
         }
         Ok(())
+    }
+
+    fn look_every(&self) -> Duration {
+        if self.station.plan().processes.memory.is_some() { LOOK_CLOSELY } else { LOOK }
     }
 
     /// Looks at the child's memory, and dismisses it before it has none left.
