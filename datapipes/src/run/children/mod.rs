@@ -3,6 +3,7 @@
 //! - [`entry`]: where a program turns into a child.
 //! - [`crew`]: the children of a segment, and the work that waits for them; one thread looks after them.
 //! - [`station`]: one place of a crew: a child in it, the next when that ends, and who is to blame.
+//! - [`shift`]: the life of one child: what it is given, and what it answers.
 //! - [`child`]: a child, as its parent has it.
 //! - [`serve`]: what a child does.
 //! - [`protocol`], [`log`]: what they say to each other.
@@ -15,6 +16,7 @@ mod isolate;
 mod log;
 mod protocol;
 mod serve;
+mod shift;
 mod station;
 mod vitals;
 
