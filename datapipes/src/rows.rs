@@ -210,7 +210,7 @@ enum RowsOf {
 /// Rows in another process's memory, for a few items.
 #[derive(Default)]
 pub(crate) struct Granted {
-    rows: Vec<Arc<Window>>,
+    rows: Vec<Option<Arc<Window>>>,
     dtype: Option<DType>,
     /// The last that was asked for.
     asked: Mutex<Option<Wanted>>,
@@ -250,16 +250,17 @@ impl Granted {
     /// # Safety
     /// Nobody else may have a part of these bytes, as long as what is made of this lives.
     pub(crate) unsafe fn new(
-        rows: impl Iterator<Item = (Arc<dyn Memory>, usize)>,
+        rows: impl Iterator<Item = Option<(Arc<dyn Memory>, usize)>>,
         (dtype, len): Wanted,
         job: u64,
     ) -> Option<Granted> {
         let len = len.checked_mul(dtype.size()).filter(|&len| len > 0)?;
-        let rows = rows.enumerate().map(|(number, (memory, start))| {
+        let rows = rows.enumerate().map(|(number, row)| {
+            let Some((memory, start)) = row else { return Some(None) };
             let inside = start.checked_add(len).is_some_and(|end| end <= memory.len());
             let aligned = (memory.start().as_ptr() as usize + start).is_multiple_of(dtype.size());
-            (inside && aligned)
-                .then(|| Arc::new(Window { memory, start, len, number, job, sent: AtomicBool::new(false) }))
+            let sent = AtomicBool::new(false);
+            (inside && aligned).then(|| Some(Arc::new(Window { memory, start, len, number, job, sent })))
         });
         Some(Granted { rows: rows.collect::<Option<_>>()?, dtype: Some(dtype), asked: Mutex::default() })
     }
@@ -271,14 +272,15 @@ impl Granted {
 
     /// Whether somebody still has one of them.
     pub(crate) fn is_kept(&self) -> bool {
-        self.rows.iter().any(|row| Arc::strong_count(row) > 1)
+        self.rows.iter().flatten().any(|row| Arc::strong_count(row) > 1)
     }
 
     fn take<T: Element>(&self, number: usize, len: usize) -> Option<Part> {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some((T::DTYPE, len));
         let row = self
             .rows
-            .get(number)
+            .get(number)?
+            .as_ref()
             .filter(|row| self.dtype == Some(T::DTYPE) && row.len == len * size_of::<T>())?;
         let slab = Slab::of::<T>(row.clone(), len, 0, Weak::new(), Default::default());
         Some(Part { slab: Arc::new(slab), start: 0, len, is_row: false })

@@ -70,12 +70,12 @@ pub(super) enum Order {
     Cancel(u64),
 }
 
-/// Rows of batches that a child may fill, for each item that it gets.
+/// Rows of batches that a child may fill, for each item that it gets; not for all of them, where one is taken already.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Grants {
     pub wanted: Wanted,
     /// The number of lent memory, and the place in it, in bytes.
-    pub rows: Vec<(u64, usize)>,
+    pub rows: Vec<Option<(u64, usize)>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,9 +110,12 @@ impl Order {
                         to.raw(&[1, *dtype as u8]);
                         to.number(*len as u64);
                         to.number(rows.len() as u64);
-                        for (memory, place) in rows {
-                            to.number(*memory);
-                            to.number(*place as u64);
+                        for row in rows {
+                            to.raw(&[u8::from(row.is_some())]);
+                            if let Some((memory, place)) = row {
+                                to.number(*memory);
+                                to.number(*place as u64);
+                            }
                         }
                     }
                 }
@@ -146,7 +149,13 @@ impl Order {
                 let facts = JobFacts { number, run, alone: alone != 0 };
                 let grants = bool::decode(from)?.then(|| -> Result<Grants> {
                     let wanted = (DType::decode(from)?, usize::decode(from)?);
-                    let rows = (0..from.count()?).map(|_| Ok((from.number()?, usize::decode(from)?)));
+                    let rows = (0..from.count()?).map(|_| {
+                        Ok(if bool::decode(from)? {
+                            Some((from.number()?, usize::decode(from)?))
+                        } else {
+                            None
+                        })
+                    });
                     Ok(Grants { wanted, rows: rows.collect::<Result<_>>()? })
                 });
                 Order::Job(facts, grants.transpose()?)
@@ -295,7 +304,7 @@ mod tests {
             round: 9,
         };
         let facts = JobFacts { number: 7, run, alone: true };
-        let grants = Grants { wanted: (DType::F32, 300), rows: vec![(1, 0), (2, 1200)] };
+        let grants = Grants { wanted: (DType::F32, 300), rows: vec![Some((1, 0)), None, Some((2, 1200))] };
         for order in
             [Order::Hello, Order::Cancel(1 << 40), Order::Job(facts, None), Order::Job(facts, Some(grants))]
         {

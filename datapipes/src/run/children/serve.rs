@@ -307,9 +307,10 @@ impl Server {
     fn granted(&self, grants: Option<Grants>, job: u64) -> Result<Granted> {
         let Some(Grants { wanted, rows }) = grants else { return Ok(Granted::default()) };
         let missing = || damaged("a row of memory that was not lent");
-        let rows = rows.into_iter().map(|(memory, place)| {
+        let rows = rows.into_iter().map(|row| {
+            let Some((memory, place)) = row else { return Ok(None) };
             let memory: Arc<dyn Memory> = self.orders.lent(memory).ok_or_else(missing)?.clone();
-            Ok((memory, place))
+            Ok(Some((memory, place)))
         });
         let rows = rows.collect::<Result<Vec<_>>>()?;
         // SAFETY: the parent grants a row to one job of one child at a time, and does not look at it before it is told that it is

@@ -377,14 +377,17 @@ impl<'a> Shift<'a> {
         let mut granted = Vec::new();
         for part in job.granted.get(places)? {
             // What the rows are like may have changed since they were granted.
-            let part = part.as_ref().filter(|part| (part.dtype(), part.len()) == wanted)?;
-            let (memory, place) = part.place()?;
+            let fits = |part: &&Part| (part.dtype(), part.len()) == wanted;
+            let Some((memory, place)) = part.as_ref().filter(fits).and_then(Part::place) else {
+                granted.push(None);
+                continue;
+            };
             let memory = memory.as_any().downcast::<SharedMemory>().ok()?;
             if !self.lent.contains_key(&memory.id) {
                 self.child.orders.lend(&memory).ok()?;
                 self.lent.insert(memory.id, Arc::downgrade(&memory));
             }
-            granted.push((memory.id, place));
+            granted.push(Some((memory.id, place)));
         }
         Some(Grants { wanted, rows: granted })
     }
