@@ -122,7 +122,7 @@ fn stubborn(numbers: Graph<u64>) -> Graph<(u64, Arc<Tensor>)> {
             return (n, row);
         }
         let first = FIRST.get_or_init(|| row.clone());
-        (n, if n % 5 == 0 { first.clone() } else { row })
+        (n, if n.is_multiple_of(5) { first.clone() } else { row })
     })
 }
 
