@@ -237,7 +237,7 @@ impl<T: Wire> Graph<T> {
     /// `workers(0)` on the consumer's thread. A crash there is the program's.
     ///
     /// - **Order and result** are those of the same steps without processes.
-    /// - **Cost**: some ten microseconds for a piece of work, which is one item or as many as take 0.2 ms. A large slice or
+    /// - **Cost**: up to a tenth of a millisecond of CPU for a piece of work, which is one item or as many as take a millisecond. A large slice or
     ///   [`Tensor`](crate::Tensor) that comes out is copied once, by the child, into memory that both share.
     /// - **Errors and panics** arrive as they do from threads, with their words; a cause can no longer be downcast.
     /// - **A process that ends** (a signal, `exit`, out of memory, [no answer in time](Processes::time_limit)) is replaced, and its piece

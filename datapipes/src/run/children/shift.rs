@@ -328,7 +328,7 @@ impl<'a> Shift<'a> {
                 return self.send(cx, &Order::Cancel(released - 1), None);
             }
         }
-        let most = overlap(self.station.plan()).max(1) - 1 + AT_ONCE;
+        let most = overlap(self.station.plan()) - 1 + AT_ONCE;
         // Whoever is at something that nobody wants may be at it for long.
         let alone = self
             .tasks

@@ -126,7 +126,7 @@ impl Station {
 
     /// A child ended: what it was at is tried again item by item, and an item that was tried so already is given up.
     async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, kind: ErrorKind, how: &str) {
-        let suspects = if begun { overlap(self.plan()).max(1) } else { 0 };
+        let suspects = if begun { overlap(self.plan()) } else { 0 };
         let mut tasks = tasks;
         // First what others can do while this waits for room.
         for task in tasks.split_off(suspects.min(tasks.len())) {
@@ -244,7 +244,7 @@ impl Drop for Running {
 
 /// Pieces of work that a child may have open at once, besides waiting ones: more than one where it waits for something.
 pub(super) fn overlap(plan: &Plan) -> usize {
-    plan.hello.overlap
+    plan.hello.overlap.max(1)
 }
 
 /// Whether a job's output has room; `false` if nobody wants it any more.
