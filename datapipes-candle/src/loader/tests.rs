@@ -1,5 +1,6 @@
 //! The loader on the CPU, by both ways, and on a GPU where there is one.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
 use std::thread;
 
@@ -57,19 +58,24 @@ fn batches_are_the_loaders_by_every_way() {
 
 #[test]
 fn on_the_cpu_a_batch_keeps_its_address() {
-    let (send, addresses) = channel();
+    let (send, made) = channel();
     let graph = Graph::range(0..20).map(|n| [n as f32; 3]).batch(8).collate().map(move |batch| {
-        send.send(batch.as_bytes().as_ptr() as usize).unwrap();
+        let numbers = batch.as_slice::<f32>().unwrap();
+        send.send((numbers[0] as usize, numbers.as_ptr() as usize)).unwrap();
         batch
     });
     let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    let mut given = BTreeMap::new();
     for batch in CandleLoader::new(&loader, &Device::Cpu).epoch(0).blocking() {
         let batch: Tensor = batch.unwrap();
         let (storage, _) = batch.storage_and_layout();
         let Storage::Cpu(storage) = &*storage else { panic!("not on the CPU") };
-        let at = storage.as_slice::<f32>().unwrap().as_ptr() as usize;
-        assert_eq!(at, addresses.recv().unwrap());
+        let numbers = storage.as_slice::<f32>().unwrap();
+        given.insert(numbers[0] as usize, numbers.as_ptr() as usize);
     }
+    // Two workers make the batches: by their numbers, since not in turn.
+    assert_eq!(given, made.try_iter().collect());
+    assert_eq!(given.len(), 3);
 }
 
 #[test]
