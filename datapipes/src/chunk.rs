@@ -133,6 +133,11 @@ impl<T> Chunk<T> {
         (&mut self.values, self.origins.list())
     }
 
+    /// How many values are before each error.
+    pub(crate) fn error_places(&self) -> impl Iterator<Item = &usize> {
+        self.errors.iter().map(|(place, _)| place)
+    }
+
     pub(crate) fn errors_mut(&mut self) -> impl Iterator<Item = &mut Error> {
         self.errors.iter_mut().map(|(_, error)| error)
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::channel::oneshot;
 
+use crate::keep::Keeper;
 use crate::rng::{Rng, mix};
 use crate::rows::RowCursor;
 use crate::tensor::checked_len;
@@ -23,6 +24,7 @@ struct Inner {
     round: u64,
     counters: Arc<Counters>,
     rows: Option<RowCursor>,
+    keeper: Option<Keeper>,
 }
 
 /// What all nodes of one epoch share.
@@ -89,12 +91,21 @@ impl Context {
         counters: Arc<Counters>,
     ) -> Self {
         let node_key = crate::rng::hash_name(&node);
-        Context(Arc::new(Inner { node, node_key, source, run, round, counters, rows: None }))
+        Context(Arc::new(Inner { node, node_key, source, run, round, counters, rows: None, keeper: None }))
     }
 
     /// The same for a pipe that fills rows, from this one on.
     pub(crate) fn with_rows(&self, rows: RowCursor) -> Context {
-        let Inner { node, node_key, source, run, round, counters, rows: _ } = &*self.0;
+        self.with(Some(rows), self.0.keeper.clone())
+    }
+
+    /// The same for a node of a loader that can go on, before it has rows to fill.
+    pub(crate) fn with_keeper(&self, keeper: Keeper) -> Context {
+        self.with(None, Some(keeper))
+    }
+
+    fn with(&self, rows: Option<RowCursor>, keeper: Option<Keeper>) -> Context {
+        let Inner { node, node_key, source, run, round, counters, rows: _, keeper: _ } = &*self.0;
         Context(Arc::new(Inner {
             node: node.clone(),
             node_key: *node_key,
@@ -102,8 +113,13 @@ impl Context {
             run: run.clone(),
             round: *round,
             counters: counters.clone(),
-            rows: Some(rows),
+            rows,
+            keeper,
         }))
+    }
+
+    pub(crate) fn keeper(&self) -> Option<&Keeper> {
+        self.0.keeper.as_ref()
     }
 
     /// The name of the node, which errors and figures carry.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Poll, ready};
 use std::time::Instant;
@@ -12,6 +13,7 @@ use std::time::Instant;
 use futures::Stream;
 
 use crate::chunk::{self, Chunk, Payload};
+use crate::keep::Keep;
 use crate::{Context, Error, Item, Origin, Result};
 
 /// How much a consumer wants.
@@ -79,6 +81,9 @@ pub struct Items<T> {
     cost_ns: f64,
     polls: u32,
     done: bool,
+    /// How many were taken by whoever reads this, and how many its maker gave; counted where an epoch may be resumed.
+    taken: Option<Arc<AtomicU64>>,
+    produced: Option<Arc<AtomicU64>>,
 }
 
 /// Most items taken ahead of need.
@@ -97,6 +102,20 @@ impl<T: Send + 'static> Items<T> {
             cost_ns: f64::INFINITY,
             polls: 0,
             done: false,
+            taken: None,
+            produced: None,
+        }
+    }
+
+    /// Counts what is taken from here on, and what comes to be taken.
+    pub(crate) fn counted(self, taken: Option<Arc<AtomicU64>>, produced: Option<Arc<AtomicU64>>) -> Self {
+        Items { taken: taken.or(self.taken), produced: produced.or(self.produced), ..self }
+    }
+
+    #[inline]
+    fn count(&self, items: usize) {
+        if let Some(taken) = &self.taken {
+            taken.store(taken.load(Ordering::Relaxed) + items as u64, Ordering::Relaxed);
         }
     }
 
@@ -169,16 +188,20 @@ impl<T: Send + 'static> Items<T> {
     /// The next chunk; see [`Chunks::poll_chunk`].
     pub fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         if self.ready.len() > 0 {
-            return Poll::Ready(Some(self.ready.by_ref().take(demand.max).collect()));
+            let chunk: Chunk<T> = self.ready.by_ref().take(demand.max).collect();
+            self.count(chunk.len());
+            return Poll::Ready(Some(chunk));
         }
-        match ready!(self.poll_more(cx, demand)) {
+        let chunk = match ready!(self.poll_more(cx, demand)) {
             Some(mut chunk) if chunk.len() > demand.max => {
                 let first = chunk.split_to(demand.max);
                 self.ready = chunk.into_iter();
-                Poll::Ready(Some(first))
+                Some(first)
             }
-            chunk => Poll::Ready(chunk),
-        }
+            chunk => chunk,
+        };
+        self.count(chunk.as_ref().map_or(0, Chunk::len));
+        Poll::Ready(chunk)
     }
 
     /// A chunk that may be longer than asked for; nothing is ready.
@@ -191,6 +214,9 @@ impl<T: Send + 'static> Items<T> {
         let begun = timed.then(Instant::now);
         let chunk = ready!(self.chunks.poll_chunk(cx, demand));
         self.done = chunk.is_none();
+        if let (Some(produced), Some(chunk)) = (&self.produced, &chunk) {
+            produced.store(produced.load(Ordering::Relaxed) + chunk.len() as u64, Ordering::Relaxed);
+        }
         if let (Some(begun), Some(chunk)) = (begun, &chunk) {
             let cost = begun.elapsed().as_nanos() as f64 / chunk.len().max(1) as f64;
             // Quick to believe that items are cheap: the first ones pay for cold caches.
@@ -208,7 +234,9 @@ impl<T: Send + 'static> Items<T> {
     /// An item that was taken ahead, if there is one.
     #[inline]
     pub(crate) fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
-        self.ready.next()
+        let item = self.ready.next()?;
+        self.count(1);
+        Some(item)
     }
 
     /// Waits for the next chunk of at most `max` items.
@@ -224,7 +252,7 @@ impl<T: Send + 'static> Stream for Items<T> {
     type Item = Result<Item<T>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(item) = self.ready.next() {
+        if let Some(item) = self.pop_ready() {
             return Poll::Ready(Some(item));
         }
         let demand = Demand { max: self.ahead(), ahead: AHEAD.get() };
@@ -232,7 +260,7 @@ impl<T: Send + 'static> Stream for Items<T> {
             None => Poll::Ready(None),
             Some(chunk) => {
                 self.ready = chunk.into_iter();
-                Poll::Ready(self.ready.next())
+                Poll::Ready(self.pop_ready())
             }
         }
     }
@@ -431,6 +459,21 @@ impl<T: Send + 'static> Emitter<T> {
                 if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;
+        }
+    }
+
+    /// Keeps what it takes to go on from here: exactly what was emitted has come out, and exactly what was taken has gone
+    /// in. See [`Context::keep`].
+    #[inline]
+    pub fn keep<S: crate::Wire>(&self, cx: &Context, state: impl FnOnce() -> S) {
+        self.keep_with(cx, |_| crate::wire::pack(&state()));
+    }
+
+    #[inline]
+    pub(crate) fn keep_with(&self, cx: &Context, write: impl FnOnce(&mut Keep) -> Result<Vec<u8>>) {
+        if cx.recorder().is_some() {
+            let pending = self.0.lock().unwrap_or_else(PoisonError::into_inner).chunk.len();
+            cx.keep_with(pending, write);
         }
     }
 

@@ -60,6 +60,7 @@ mod crossing;
 mod error;
 mod item;
 mod items;
+mod keep;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod pipe;
@@ -96,7 +97,8 @@ pub use graph::{BuildError, Graph};
 pub use index::{Indexed, Lookup, MapPipe};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
-pub use loader::{Blocking, DataLoader, DeviceEpoch, DeviceLoader, Epoch, OnError};
+pub use keep::Wanted;
+pub use loader::{Blocking, DataLoader, DeviceEpoch, DeviceLoader, Epoch, OnError, State};
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use processes::Processes;
 pub use rng::Rng;

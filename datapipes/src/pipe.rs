@@ -144,6 +144,61 @@ pub trait Pipe<In>: Send + Sync + 'static {
         Facts::default()
     }
 
+    /// Whether an epoch that was stopped can go on in the middle of what it gives. True for a pipe that is shardable, since
+    /// that has no state. One that looks at the stream as a whole has to [keep](Context::keep) its state and to begin with
+    /// what it [kept](Context::kept), or to go [by position](Facts::by_position), and says so here; else
+    /// [`build`](crate::loader::Builder::build) refuses a loader that is meant to be
+    /// [resumed](crate::loader::Builder::resumable), with its name.
+    ///
+    /// ```
+    /// use datapipes::{Context, DataLoader, Facts, Graph, Items, Pipe, Wire};
+    ///
+    /// /// Leaves out what is not greater than all before it.
+    /// struct Records;
+    ///
+    /// impl Pipe<u64> for Records {
+    ///     type Out = u64;
+    ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<u64> {
+    ///         let cx = cx.clone();
+    ///         Items::generate(async move |out| {
+    ///             let mut greatest = match cx.kept::<Option<u64>>() {
+    ///                 Ok(kept) => kept.flatten(),
+    ///                 Err(error) => return out.emit(Err(error)).await,
+    ///             };
+    ///             loop {
+    ///                 out.keep(&cx, || greatest);
+    ///                 let Some(item) = out.next_from(&mut input).await else { return };
+    ///                 if greatest.is_none_or(|greatest| *item > greatest) {
+    ///                     greatest = Some(*item);
+    ///                     out.emit(Ok(item)).await;
+    ///                 }
+    ///             }
+    ///         })
+    ///     }
+    ///     fn is_resumable(&self) -> bool {
+    ///         true
+    ///     }
+    /// }
+    ///
+    /// let graph = Graph::from_vec(vec![3, 1, 4, 1, 5, 9, 2, 6]).pipe(Records);
+    /// let loader = DataLoader::builder(graph).resumable().build()?;
+    /// let mut epoch = loader.epoch(0).blocking();
+    /// assert_eq!(epoch.by_ref().take(2).collect::<datapipes::Result<Vec<_>>>()?, [3, 4]);
+    /// let rest = loader.resume(&epoch.state()?)?.blocking();
+    /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?, [5, 9]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn is_resumable(&self) -> bool {
+        self.is_shardable()
+    }
+
+    /// The positions of its input that the pipe holds, ascending, by what it [kept](Context::kept), if it did not say so
+    /// when it kept it.
+    #[doc(hidden)]
+    fn held(&self, _cx: &Context) -> Option<Vec<u64>> {
+        None
+    }
+
     /// About how many bytes an item that comes out keeps alive; queues with a length in bytes count by it. `None` if
     /// the pipe cannot tell: then what goes in and out of one type is weighed as above, and else by its size alone.
     fn weigh(&self, _item: &Self::Out) -> Option<usize> {
@@ -188,6 +243,11 @@ pub struct Facts {
     pub many_readers: bool,
     /// Whether what it gives out is, or begins as, one [`Context::row`] for each item. False unless said otherwise.
     pub rows: bool,
+    /// What it gives at a position depends on nothing before: a source that can [open anywhere](Context::wanted), a
+    /// one-in-one-out pipe that uses no more than the item and its number. False unless said otherwise.
+    pub by_position: bool,
+    /// Whether its items exist only once, so that nothing can be read again. False unless said otherwise.
+    pub once: bool,
     /// What it does to the data set as a whole.
     pub role: Role,
     /// Mistakes that are visible before anything runs.
@@ -204,6 +264,8 @@ impl Default for Facts {
             children: false,
             many_readers: false,
             rows: false,
+            by_position: false,
+            once: false,
             role: Role::Plain,
             problems: Vec::new(),
             settings: String::new(),
@@ -263,6 +325,16 @@ impl Facts {
     /// For a pipe that fills one [`Context::row`] for each item.
     pub fn with_rows(self) -> Self {
         Facts { rows: true, ..self }
+    }
+
+    /// For what goes by position: where an epoch goes on, it gives what [`Context::wanted`] says, and nothing else.
+    pub fn with_positions(self) -> Self {
+        Facts { by_position: true, ..self }
+    }
+
+    /// For a source whose items exist only once.
+    pub fn with_once(self) -> Self {
+        Facts { once: true, ..self }
     }
 
     /// With a role.
@@ -345,6 +417,12 @@ pub trait Join<In: Inputs>: Send + Sync + 'static {
     /// The output for these inputs.
     fn join(&self, inputs: In::Streams, cx: &Context) -> Items<Self::Out>;
 
+    /// Whether it [keeps](Context::keep) what it takes to go on in the middle of what it gives; see
+    /// [`Pipe::is_resumable`].
+    fn is_resumable(&self) -> bool {
+        false
+    }
+
     /// What the node is called if the user gives it no name.
     fn name(&self) -> String {
         default_name::<Self>()
@@ -409,6 +487,12 @@ pub trait Split<In>: Send + Sync + 'static {
     /// The outputs for this input.
     fn split(&self, input: Items<In>, cx: &Context) -> Vec<Items<Self::Out>>;
 
+    /// Whether it [keeps](Context::keep) what it takes to go on in the middle of what it gives; see
+    /// [`Pipe::is_resumable`].
+    fn is_resumable(&self) -> bool {
+        false
+    }
+
     /// What the node is called if the user gives it no name.
     fn name(&self) -> String {
         default_name::<Self>()
@@ -428,6 +512,12 @@ pub trait Rerun<In>: Send + Sync + 'static {
     /// The output. Each call of `upstream` with another round starts the part of the graph above from the
     /// beginning, with other random numbers and origins.
     fn rerun(&self, upstream: Upstream<In>, cx: &Context) -> Items<Self::Out>;
+
+    /// Whether it [keeps](Context::keep) what it takes to go on in the middle of what it gives; see
+    /// [`Pipe::is_resumable`].
+    fn is_resumable(&self) -> bool {
+        false
+    }
 
     /// What the node is called if the user gives it no name.
     fn name(&self) -> String {
@@ -507,5 +597,11 @@ impl<In: 'static, Out: Send + 'static> Pipe<In> for Arc<dyn Pipe<In, Out = Out>>
     }
     fn weigh(&self, item: &Out) -> Option<usize> {
         (**self).weigh(item)
+    }
+    fn is_resumable(&self) -> bool {
+        (**self).is_resumable()
+    }
+    fn held(&self, cx: &Context) -> Option<Vec<u64>> {
+        (**self).held(cx)
     }
 }

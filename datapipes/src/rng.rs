@@ -16,7 +16,12 @@ pub(crate) fn mix(mut x: u64) -> u64 {
 
 /// FNV-1a of 64 bits, for the names of nodes.
 pub(crate) fn hash_name(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+    hash_bytes(name.as_bytes())
+}
+
+/// FNV-1a of 64 bits.
+pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// A random stream: ChaCha with 8 rounds (Bernstein 2008), keyed by what it is for.
@@ -34,6 +39,22 @@ impl Rng {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         Rng(ChaCha8Rng::from_seed(seed))
+    }
+
+    /// How many 32-bit words were drawn, with those that were passed over.
+    pub(crate) fn words(&self) -> u64 {
+        self.0.get_word_pos() as u64
+    }
+
+    /// Goes to where so many words are drawn.
+    pub(crate) fn seek(&mut self, words: u64) {
+        self.0.set_word_pos(words.into());
+    }
+
+    /// What this word is below `n`; `None` if it is passed over.
+    pub(crate) fn word_below(word: u32, n: u32) -> Option<u32> {
+        let product = u64::from(word) * u64::from(n);
+        (product as u32 >= n.wrapping_neg() % n).then_some((product >> 32) as u32)
     }
 
     /// Uniform over all 32-bit values.

@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub memory: Option<usize>,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
+    /// Whether states of an epoch can be asked for.
+    pub resumable: bool,
     /// For pipes that want a process of their own.
     pub processes: Option<Processes>,
 }
@@ -68,6 +70,7 @@ impl Default for Settings {
             memory: None,
             rank: Rank::default(),
             uneven: None,
+            resumable: false,
             processes: None,
         }
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The files that are the contract: they know only each other.
 const CONTRACT: &[&str] = &[
-    "pipe", "item", "items", "chunk", "crossing", "error", "context", "rng", "rows", "tensor", "ndarray",
+    "pipe", "item", "items", "keep", "chunk", "crossing", "error", "context", "rng", "rows", "tensor", "ndarray",
     "collate", "wire",
 ];
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Flow, Op};
+use super::{Flow, FlowNode, Op};
 use crate::settings::Settings;
 use crate::{Processes, Role, Uneven};
 
@@ -87,6 +87,15 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
                 }
                 problems.extend(said.into_iter().map(|problem| format!("{name}: {problem}")));
             }
+        }
+        if settings.resumable && !resumable(flow, node) {
+            problems.push(match node.hints().facts.once {
+                true => format!("{name}: what it gives exists only once, so an epoch cannot go on with it in another process"),
+                false => format!(
+                    "{name}: an epoch cannot go on in the middle of what it gives, since it does not keep its state; see \
+                     `Pipe::is_resumable`"
+                ),
+            });
         }
         if name.is_empty() {
             problems.push("a node with an empty name".to_owned());
@@ -177,6 +186,28 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         problems.push("zero requests in flight".to_owned());
     }
     if problems.is_empty() { Ok(()) } else { Err(BuildError { problems }) }
+}
+
+/// Whether an epoch can go on in the middle of what a node gives.
+fn resumable(flow: &Flow, node: &FlowNode) -> bool {
+    let hints = node.hints();
+    if hints.resumable || matches!(hints.facts.role, Role::Prefetch(_)) {
+        return true;
+    }
+    // What reads the orders of data by index is run for each reader anew, and gives one value.
+    let order = hints.facts.many_readers;
+    // What groups the children of one parent has no state between two parents, and runs with what makes the children.
+    let grouped = hints.by_parent && grouped_above(flow, node);
+    order || grouped
+}
+
+/// Whether what makes the children that a node groups stands above it, with nothing between that is not shardable.
+fn grouped_above(flow: &Flow, node: &FlowNode) -> bool {
+    let above = &flow.nodes[node.inputs[0].0];
+    let hints = above.hints();
+    matches!(above.node.op, Op::Pipe(_))
+        && (hints.shardable || hints.by_parent)
+        && (hints.facts.children || grouped_above(flow, above))
 }
 
 /// The names of the sources from which an item reaches the consumer past every sharding filter.

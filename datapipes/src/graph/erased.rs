@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
@@ -38,6 +39,15 @@ pub(crate) trait Edge: Send + Sync {
     fn behind(&self, chunk: AnyChunk, first: usize) -> AnyChunk;
     /// A `Chunk<T>`, weighed.
     fn weigh(&self, chunk: Box<dyn Any + Send>) -> AnyChunk;
+    /// What is at these places of a chunk, ascending, weighed; and errors that say that nothing more comes, wherever they are.
+    fn pick(&self, chunk: AnyChunk, places: &[std::ops::Range<usize>]) -> AnyChunk;
+    /// Counts what is taken of a stream, and what its maker gives.
+    fn counted(
+        &self,
+        items: AnyItems,
+        taken: Option<Arc<AtomicU64>>,
+        produced: Option<Arc<AtomicU64>>,
+    ) -> AnyItems;
     /// Guards a node's output: counts, names errors, catches panics.
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems;
     /// A stream of one error.
@@ -103,6 +113,30 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         self.wrap(*chunk.downcast::<Chunk<T>>().expect("edges are wired by type"))
     }
 
+    fn pick(&self, chunk: AnyChunk, places: &[std::ops::Range<usize>]) -> AnyChunk {
+        let (mut rest, mut at) = (unwrap::<T>(chunk), 0);
+        let mut picked = Chunk::default();
+        let is_end = |item: &crate::Result<crate::Item<T>>| {
+            item.as_ref().is_err_and(|error| error.kind() == crate::ErrorKind::Panic)
+        };
+        for place in places {
+            picked.extend(rest.split_to(place.start - at).into_iter().filter(is_end));
+            picked.extend(rest.split_to(place.len()));
+            at = place.end;
+        }
+        picked.extend(rest.into_iter().filter(is_end));
+        self.wrap(picked)
+    }
+
+    fn counted(
+        &self,
+        items: AnyItems,
+        taken: Option<Arc<AtomicU64>>,
+        produced: Option<Arc<AtomicU64>>,
+    ) -> AnyItems {
+        Box::new(typed::<T>(items).counted(taken, produced))
+    }
+
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems {
         Box::new(Items::from_chunks(super::guard::Guard::new(typed::<T>(items), context)))
     }
@@ -158,6 +192,7 @@ impl<S: Source> AnySource for SourceOp<S> {
 pub(crate) trait AnyPipe: Send + Sync {
     fn apply(&self, input: AnyItems, cx: &Context) -> AnyItems;
     fn len_hint(&self, input: u64) -> Option<u64>;
+    fn held(&self, cx: &Context) -> Option<Vec<u64>>;
 }
 
 pub(super) struct PipeOp<In, P>(Arc<P>, PhantomData<fn(In)>);
@@ -175,6 +210,10 @@ impl<In: Send + 'static, P: Pipe<In>> AnyPipe for PipeOp<In, P> {
 
     fn len_hint(&self, input: u64) -> Option<u64> {
         self.0.len_hint(input)
+    }
+
+    fn held(&self, cx: &Context) -> Option<Vec<u64>> {
+        self.0.held(cx)
     }
 }
 

@@ -53,7 +53,7 @@ impl<T: Send + 'static> Graph<T> {
             move |item| source.weigh(item).unwrap_or(size_of_val(item))
         });
         let facts = source.facts();
-        let hints = Hints { facts, len: source.len_hint(), ..Hints::default() };
+        let hints = Hints { resumable: !facts.once, facts, len: source.len_hint(), ..Hints::default() };
         Graph::new(source.name(), hints, vec![], Op::Source(Arc::new(SourceOp(source))), edge)
     }
 
@@ -87,6 +87,7 @@ impl<T: Send + 'static> Graph<T> {
             arity: pipe.arity(),
             facts: pipe.facts(),
             len: None,
+            resumable: pipe.is_resumable(),
         };
         hints.no_crossing = problem;
         let name = pipe.name();
@@ -133,7 +134,7 @@ impl<T: Send + 'static> Graph<T> {
             let join = join.clone();
             move |item| join.weigh(item).unwrap_or(size_of_val(item))
         });
-        let hints = Hints { facts: join.facts(), ..Hints::default() };
+        let hints = Hints { facts: join.facts(), resumable: join.is_resumable(), ..Hints::default() };
         let name = join.name();
         Graph::new(name, hints, inputs.inputs(), Op::Join(Arc::new(JoinOp::<In::Items, J>::new(join))), edge)
     }
@@ -141,7 +142,7 @@ impl<T: Send + 'static> Graph<T> {
     /// Adds a node with several outputs, and returns a graph for each.
     pub fn split<S: Split<T>>(self, split: S) -> Vec<Graph<S::Out>> {
         let outputs = split.outputs();
-        let hints = Hints { facts: split.facts(), ..Hints::default() };
+        let hints = Hints { facts: split.facts(), resumable: split.is_resumable(), ..Hints::default() };
         let edge = self.edge_below::<S::Out>();
         let name = split.name();
         let op = Op::Split(Arc::new(SplitOp::<T, S>::new(split)));
@@ -151,7 +152,7 @@ impl<T: Send + 'static> Graph<T> {
 
     /// Adds a node that runs what is above it more than once.
     pub fn rerun<R: Rerun<T>>(self, rerun: R) -> Graph<R::Out> {
-        let hints = Hints { facts: rerun.facts(), ..Hints::default() };
+        let hints = Hints { facts: rerun.facts(), resumable: rerun.is_resumable(), ..Hints::default() };
         let edge = self.edge_below::<R::Out>();
         let name = rerun.name();
         Graph::new(name, hints, vec![self.input()], Op::Rerun(Arc::new(RerunOp::<T, R>::new(rerun))), edge)
@@ -256,7 +257,10 @@ impl<T: Send + 'static> Pipe<T> for Pass {
         Arity::One
     }
     fn facts(&self) -> Facts {
-        Facts::any_order()
+        Facts::any_order().with_positions()
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
 }
 
@@ -340,6 +344,8 @@ pub(crate) struct Hints {
     pub arity: Arity,
     pub facts: Facts,
     pub len: Option<u64>,
+    /// Whether an epoch can go on in the middle of what it gives.
+    pub resumable: bool,
 }
 
 impl Default for Hints {
@@ -352,6 +358,7 @@ impl Default for Hints {
             arity: Arity::Any,
             facts: Facts::default(),
             len: None,
+            resumable: false,
         }
     }
 }

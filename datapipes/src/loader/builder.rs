@@ -100,6 +100,15 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    /// Says that [states](crate::Epoch::state) of an epoch will be asked for, so that it can be
+    /// [gone on with](DataLoader::resume) in another process. Nodes then keep a log of how far they have come, which costs
+    /// next to nothing (some thousand numbers, and less than a per cent of the time of items that cost 100 ns); and
+    /// `build` fails if one of them cannot be resumed, with its name.
+    pub fn resumable(mut self) -> Self {
+        self.settings.resumable = true;
+        self
+    }
+
     /// What happens to items that fail; by default the first error reaches the consumer and ends the epoch.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = on_error;

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use futures::{Stream, StreamExt};
 
 use super::prefetch_to_device::Figures;
+use super::state::{Progress, saved};
 use super::{OnError, Stats};
 use crate::items::polled;
-use crate::run::{Engine, EpochRun, Running, block_on};
-use crate::{Item, Result};
+use crate::run::{Cursors, Engine, EpochRun, Running, block_on};
+use crate::{Error, ErrorKind, Item, Result};
 
 /// A graph that takes longer than this for an item is run ahead of the consumer by a thread of its own.
 const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
@@ -51,6 +52,12 @@ pub struct Epoch<T> {
     number: u64,
     on_error: OnError,
     latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
+    /// Where it goes on, and each of its nodes.
+    goes_on: Option<(super::State, Arc<Cursors>)>,
+    /// Whether everything was delivered.
+    finished: bool,
+    /// Where its nodes stood when it ended.
+    ended: Option<Arc<Cursors>>,
     blocking: bool,
     state: State<T>,
     /// For figures; outlives the state.
@@ -74,19 +81,28 @@ impl<T: Send + 'static> Epoch<T> {
         number: u64,
         on_error: OnError,
         latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
+        goes_on: Option<(super::State, Arc<Cursors>)>,
     ) -> Self {
-        let state = State::Fresh;
+        let state = match &goes_on {
+            Some((state, _)) if state.is_finished() => State::Done,
+            _ => State::Fresh,
+        };
+        let (delivered, failed) =
+            goes_on.as_ref().map_or((0, 0), |(state, _)| (state.delivered(), state.skipped()));
         Epoch {
             engine,
             number,
             on_error,
             latest,
+            finished: goes_on.as_ref().is_some_and(|(state, _)| state.is_finished()),
+            goes_on,
+            ended: None,
             blocking: false,
             state,
             run: None,
-            failed: 0,
+            failed,
             produce_ns: 0.0,
-            delivered: 0,
+            delivered,
             device: None,
         }
     }
@@ -121,12 +137,58 @@ impl<T: Send + 'static> Epoch<T> {
         self.run.as_deref().map(Stats::of)
     }
 
+    /// Where the epoch stands: behind the last item that was taken from it. What was made ahead does not count, and comes
+    /// again. Made when it is asked for, in some microseconds; ask as often as you like.
+    ///
+    /// Behind an error that ended the epoch, it is the place before the item that failed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was not told that it will be
+    /// [resumed](crate::loader::Builder::resumable); what a pipe of yours fails with when it keeps its state.
+    pub fn state(&self) -> Result<super::State> {
+        let Engine { flow, settings, .. } = &*self.engine;
+        if !settings.resumable {
+            return Err(not_resumable());
+        }
+        let progress = Progress {
+            epoch: self.number,
+            finished: self.finished,
+            delivered: self.delivered,
+            skipped: self.failed,
+        };
+        let cursors = match (&self.state, &self.ended, &self.goes_on) {
+            (State::Running(running), ..) => {
+                saved(running.save(self.delivered + self.failed).unwrap_or_default())?
+            }
+            (_, Some(ended), _) => (**ended).clone(),
+            (_, None, Some((state, _))) => state.cursors(),
+            (_, None, None) => Cursors::default(),
+        };
+        Ok(super::State::new(flow, settings, progress, &cursors))
+    }
+
+    /// Ends it; what its state would be is kept, unless there is nothing left.
+    fn end(&mut self) {
+        if let State::Running(running) = &self.state
+            && self.engine.settings.resumable
+        {
+            let cursors = running.save(self.delivered + self.failed).map(saved).and_then(Result::ok);
+            self.ended = cursors.filter(|_| !self.finished).or(Some(Cursors::default())).map(Arc::new);
+        }
+        self.state = State::Done;
+    }
+
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
         loop {
             let running = match &mut self.state {
                 State::Done => return Poll::Ready(None),
                 State::Running(running) => running,
-                State::Fresh => match Running::start(&self.engine, self.number, !self.blocking) {
+                State::Fresh => match Running::start(
+                    &self.engine,
+                    self.number,
+                    !self.blocking,
+                    self.goes_on.as_ref().map(|(state, cursors)| (state.position(), cursors.clone())),
+                ) {
                     Ok(running) => {
                         if let Some(Figures { gauge, run }) = &self.device {
                             let _ = running.run.device.set(gauge.clone());
@@ -171,17 +233,19 @@ impl<T: Send + 'static> Epoch<T> {
             match polled {
                 None => {
                     running.run.finish();
-                    self.state = State::Done;
+                    self.finished = true;
+                    self.end();
                     return Poll::Ready(None);
                 }
                 Some(Ok(item)) => {
                     self.delivered += 1;
                     running.run.count_delivered();
+                    running.trim(self.delivered + self.failed);
                     return Poll::Ready(Some(Ok(item)));
                 }
                 Some(Err(error)) => {
                     if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
-                        self.state = State::Done;
+                        self.end();
                         return Poll::Ready(Some(Err(error)));
                     }
                     self.failed += 1;
@@ -190,6 +254,11 @@ impl<T: Send + 'static> Epoch<T> {
             }
         }
     }
+}
+
+pub(super) fn not_resumable() -> Error {
+    let message = "the loader keeps nothing to go on from; call `resumable` when it is built";
+    Error::new(ErrorKind::Config, message)
 }
 
 impl<T> Unpin for Epoch<T> {}
@@ -218,6 +287,14 @@ impl<T: Send + 'static> Blocking<T> {
     pub fn items(self) -> impl Iterator<Item = Result<Item<T>>> {
         let mut epoch = self.0;
         std::iter::from_fn(move || block_on(std::future::poll_fn(|cx| epoch.poll_item(cx))))
+    }
+
+    /// Where the epoch stands; see [`Epoch::state`].
+    ///
+    /// # Errors
+    /// As [`Epoch::state`].
+    pub fn state(&self) -> Result<super::State> {
+        self.0.state()
     }
 
     /// Figures so far; see [`Epoch::stats`].

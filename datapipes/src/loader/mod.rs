@@ -4,6 +4,7 @@ mod builder;
 mod epoch;
 mod policy;
 mod prefetch_to_device;
+mod state;
 mod stats;
 
 use std::fmt;
@@ -15,6 +16,7 @@ pub use builder::Builder;
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
 pub use prefetch_to_device::{DeviceBlocking, DeviceEpoch, DeviceLoader};
+pub use state::State;
 pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 
 use crate::plan::Explain;
@@ -69,7 +71,55 @@ impl<T: Send + 'static> DataLoader<T> {
     ///
     /// Several epochs, also of the same number, may be alive at once; each is complete by itself.
     pub fn epoch(&self, epoch: u64) -> Epoch<T> {
-        Epoch::new(self.engine.clone(), epoch, self.on_error.clone(), self.latest.clone())
+        Epoch::new(self.engine.clone(), epoch, self.on_error.clone(), self.latest.clone(), None)
+    }
+
+    /// The epoch of a state, behind what had been delivered then: it gives what would have come without the stop. Inert
+    /// until polled. Workers, queues, order and where parts run may be others than they were.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the state is of another graph, seed or number of ranks, with what
+    /// differs, node by node; or if the loader was not told that it will be [resumed](Builder::resumable).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph, State};
+    ///
+    /// let graph = Graph::range(0..1000).shuffle(100).batch(8);
+    /// let loader = DataLoader::builder(graph).seed(7).resumable().build()?;
+    /// let whole: Vec<_> = loader.epoch(0).blocking().collect::<datapipes::Result<_>>()?;
+    ///
+    /// let mut epoch = loader.epoch(0).blocking();
+    /// let mut seen: Vec<_> = epoch.by_ref().take(50).collect::<datapipes::Result<_>>()?;
+    /// let bytes = epoch.state()?.to_bytes(); // to a file, beside the weights
+    /// drop(epoch);
+    ///
+    /// let rest = loader.resume(&State::from_bytes(&bytes)?)?.blocking();
+    /// seen.extend(rest.collect::<datapipes::Result<Vec<_>>>()?);
+    /// assert_eq!(seen, whole);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resume(&self, state: &State) -> Result<Epoch<T>> {
+        self.resumed(state, false)
+    }
+
+    /// The same where the graph was changed since: nodes that are what they were (by name, kind and settings) keep their
+    /// place; one that is new or other stands where its reader does, and begins with nothing.
+    ///
+    /// # Errors
+    /// As [`resume`](DataLoader::resume), but for what differs in the graph.
+    pub fn resume_matching(&self, state: &State) -> Result<Epoch<T>> {
+        self.resumed(state, true)
+    }
+
+    fn resumed(&self, state: &State, matching: bool) -> Result<Epoch<T>> {
+        let Engine { flow, settings, .. } = &*self.engine;
+        if !settings.resumable {
+            return Err(epoch::not_resumable());
+        }
+        let cursors = Arc::new(state.for_graph(flow, settings, matching)?);
+        let (engine, on_error, latest) = (self.engine.clone(), self.on_error.clone(), self.latest.clone());
+        Ok(Epoch::new(engine, state.epoch(), on_error, latest, Some((state.clone(), cursors))))
     }
 
     /// How many items an epoch has, if that is known without reading: sources tell, one-in-one-out pipes and

@@ -3,6 +3,7 @@
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
+use crate::wire::pack;
 use crate::{Chunk, Context, Facts, Graph, Item, Items, Origin, Pipe, Role};
 
 /// Groups consecutive items into batches of a fixed size; see [`Graph::batch`].
@@ -28,15 +29,23 @@ impl<T: Send + 'static> Pipe<T> for Batch {
     type Out = Vec<T>;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<Vec<T>> {
+        let index = match cx.kept() {
+            Ok(kept) => kept.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
         Items::from_chunks(Batches {
             input,
             size: self.size,
             drop_last: self.drop_last,
-            index: 0,
+            index,
+            clean: true,
             values: Vec::new(),
             origins: Vec::new(),
             cx: cx.clone(),
         })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn len_hint(&self, input: u64) -> Option<u64> {
         let size = self.size.max(1) as u64;
@@ -58,6 +67,8 @@ struct Batches<T> {
     size: usize,
     drop_last: bool,
     index: u64,
+    /// Whether no error came between the items that wait.
+    clean: bool,
     values: Vec<T>,
     origins: Vec<Origin>,
     cx: Context,
@@ -76,6 +87,13 @@ impl<T: Send + 'static> Batches<T> {
 
 impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<Vec<T>>>> {
+        if self.clean {
+            let (index, waiting) = (self.index, self.values.len() as u64);
+            self.cx.keep_with(0, |keep| {
+                keep.rewind(waiting);
+                pack(&index)
+            });
+        }
         loop {
             // Where items are cheap take some ahead of need, or the last few of a batch come in tiny chunks.
             let missing = (self.size - self.values.len()).max(self.input.ahead());
@@ -88,13 +106,15 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
             };
             let mut out = Chunk::default();
             let mut taken = 0;
+            let failed = chunk.errors() > 0;
             for (place, error) in chunk.take_errors() {
                 // Batches that were full before the error come before it.
                 self.take(chunk.split_to(place - taken), &mut out);
                 taken = place;
                 out.push(Err(error));
             }
-            self.take(chunk, &mut out);
+            let fresh = self.values.is_empty();
+            self.clean = self.take(chunk, &mut out) || fresh || (self.clean && !failed);
             if !out.is_empty() {
                 return Poll::Ready(Some(out));
             }
@@ -103,7 +123,9 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
 }
 
 impl<T: Send + 'static> Batches<T> {
-    fn take(&mut self, chunk: Chunk<T>, out: &mut Chunk<Vec<T>>) {
+    /// Says whether a batch became full.
+    fn take(&mut self, chunk: Chunk<T>, out: &mut Chunk<Vec<T>>) -> bool {
+        let before = self.index;
         let (mut values, mut origins) = chunk.into_columns();
         while values.len() > 0 {
             let some = values.len().min(self.size - self.values.len());
@@ -113,6 +135,7 @@ impl<T: Send + 'static> Batches<T> {
                 out.push(Ok(self.close()));
             }
         }
+        self.index > before
     }
 }
 

@@ -3,7 +3,8 @@
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Facts, Graph, Items, Origin, Pipe, Rng, Role};
+use crate::wire::pack;
+use crate::{Chunk, Context, Facts, Graph, Items, Origin, Pipe, Reader, Result, Rng, Role, Wire, Writer};
 
 /// Changes the order at random, within a buffer; see [`Graph::shuffle`].
 #[derive(Clone, Debug)]
@@ -29,14 +30,31 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
     type Out = T;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
+        let (size, mut rng) = (self.buffer, cx.node_rng());
+        let kept = match cx.kept::<Kept>() {
+            Ok(kept) => kept,
+            Err(error) => return Items::fail(error),
+        };
+        let refill = kept.as_ref().map(|kept| Refill::new(kept.slots(size, &mut rng)));
         Items::from_chunks(Shuffled {
             input,
-            size: self.buffer,
+            size,
             values: Vec::new(),
             origins: Vec::new(),
-            rng: cx.node_rng(),
             draining: false,
+            refill,
+            book: cx.recorder().map(|_| Book::new(cx.clone(), kept.as_ref())),
+            rng,
         })
+    }
+    fn is_resumable(&self) -> bool {
+        u32::try_from(self.buffer).is_ok()
+    }
+    fn held(&self, cx: &Context) -> Option<Vec<u64>> {
+        let kept = cx.kept::<Kept>().ok()??;
+        let mut held = kept.slots(self.buffer, &mut cx.node_rng());
+        held.sort_unstable();
+        Some(held.into_iter().map(|item| kept.position(item)).collect())
     }
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
@@ -57,10 +75,171 @@ struct Shuffled<T> {
     origins: Vec<Origin>,
     rng: Rng,
     draining: bool,
+    /// What was in the buffer when the epoch was stopped, while it comes again.
+    refill: Option<Refill<T>>,
+    /// Where states can be asked for.
+    book: Option<Book>,
+}
+
+/// Where a shuffle stands. What is in the buffer follows from it: which item went to which place is a matter of the draws
+/// alone, and they can be gone through from the last one back until every place is known.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Kept {
+    /// Items that took the place of another.
+    steps: u64,
+    /// Words that were drawn for them.
+    words: u64,
+    /// At the end of the input: how many items there were in the buffer, and how many are left.
+    draining: Option<(u64, u64)>,
+    /// Errors that had passed before the oldest item in the buffer, or earlier; and the positions of those behind.
+    before: u64,
+    errors: Vec<u64>,
+}
+
+impl Wire for Kept {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        to.number(self.steps);
+        to.number(self.words);
+        self.draining.encode(to)?;
+        to.number(self.before);
+        self.errors.encode(to)
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (steps, words) = (from.number()?, from.number()?);
+        let draining: Option<(u64, u64)> = Wire::decode(from)?;
+        let (before, errors) = (from.number()?, Vec::decode(from)?);
+        if steps > words || draining.is_some_and(|(all, left)| left > all) {
+            return Err(Reader::damaged("numbers of a shuffle that contradict each other"));
+        }
+        Ok(Kept { steps, words, draining, before, errors })
+    }
+}
+
+/// Words gone through at once, from the last one back.
+const BLOCK: u64 = 4096;
+
+impl Kept {
+    /// Which item of the input is in each place, by its number. Leaves the generator where it was.
+    fn slots(&self, size: usize, rng: &mut Rng) -> Vec<u64> {
+        let filled = self.draining.map_or(size, |(all, _)| size.min(all as usize));
+        let mut slots = vec![u64::MAX; filled];
+        let (mut missing, mut step, mut end) = (filled, self.steps, self.words);
+        let mut block = Vec::with_capacity(BLOCK as usize);
+        while missing > 0 && end > 0 {
+            let begin = end.saturating_sub(BLOCK);
+            rng.seek(begin);
+            block.clear();
+            block.extend((begin..end).map(|_| rng.next_u32()));
+            for place in block.iter().rev().filter_map(|&word| Rng::word_below(word, size as u32)) {
+                step = step.saturating_sub(1);
+                if let Some(slot @ &mut u64::MAX) = slots.get_mut(place as usize) {
+                    *slot = size as u64 + step;
+                    missing -= 1;
+                }
+            }
+            end = begin;
+        }
+        for (place, slot) in slots.iter_mut().enumerate().filter(|(_, slot)| **slot == u64::MAX) {
+            *slot = place as u64;
+        }
+        rng.seek(self.words);
+        if let Some((_, left)) = self.draining {
+            permute(rng, |a, b| slots.swap(a, b), filled);
+            slots.truncate(left as usize);
+        }
+        slots
+    }
+
+    /// The position of an item in the input, where errors count, too.
+    fn position(&self, item: u64) -> u64 {
+        self.errors
+            .iter()
+            .fold(item + self.before, |position, &error| position + u64::from(error <= position))
+    }
+}
+
+/// Fisher and Yates, from the end.
+fn permute(rng: &mut Rng, mut swap: impl FnMut(usize, usize), len: usize) {
+    for last in (1..len).rev() {
+        swap(last, rng.below(last as u64 + 1) as usize);
+    }
+}
+
+/// The buffer, while it is filled again.
+struct Refill<T> {
+    /// The place of what comes next, and of what comes behind it.
+    places: std::vec::IntoIter<usize>,
+    slots: Vec<Option<(T, Origin)>>,
+}
+
+impl<T> Refill<T> {
+    fn new(slots: Vec<u64>) -> Self {
+        let mut places: Vec<usize> = (0..slots.len()).collect();
+        places.sort_unstable_by_key(|&place| slots[place]);
+        Refill { slots: slots.iter().map(|_| None).collect(), places: places.into_iter() }
+    }
+}
+
+/// What a state needs to know of a shuffle.
+struct Book {
+    cx: Context,
+    kept: Kept,
+    /// The number of the item in each place.
+    items: Vec<u64>,
+    /// No item in the buffer has a lower number.
+    oldest: u64,
+    /// The step at which the oldest is to be looked for again.
+    look: u64,
+}
+
+impl Book {
+    fn new(cx: Context, kept: Option<&Kept>) -> Self {
+        Book { cx, kept: kept.cloned().unwrap_or_default(), items: Vec::new(), oldest: 0, look: 0 }
+    }
+
+    /// Notes the errors of a chunk that was taken just now: how many values are before each.
+    fn errors<'a>(&mut self, len: usize, errors: impl Iterator<Item = &'a usize>) {
+        let begin = self.cx.position(0) - len as u64;
+        self.kept.errors.extend(errors.enumerate().map(|(errors, &values)| begin + (values + errors) as u64));
+    }
+
+    fn keep(&mut self, rng: &Rng, buffered: usize, draining: bool) {
+        if !draining {
+            self.kept.words = rng.words();
+        }
+        if self.kept.steps >= self.look && !draining {
+            self.oldest = self.items.iter().copied().min().unwrap_or(0);
+            self.look = self.kept.steps + self.items.len() as u64 / 4;
+            let reach = self.kept.position(self.oldest);
+            let passed = self.kept.errors.partition_point(|&error| error < reach);
+            self.kept.before += passed as u64;
+            self.kept.errors.drain(..passed);
+        }
+        let kept = &mut self.kept;
+        if let Some((_, left)) = &mut kept.draining {
+            *left = buffered as u64;
+        }
+        let oldest = self.oldest;
+        self.cx.keep_with(0, |keep| {
+            keep.hold_since(kept.position(oldest));
+            pack(kept)
+        });
+    }
 }
 
 impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        while self.refill.is_some() {
+            if let Some(errors) = ready!(self.poll_refill(cx, demand)) {
+                return Poll::Ready(Some(errors));
+            }
+        }
+        if let Some(book) = &mut self.book
+            && (self.draining || self.values.len() == self.size)
+        {
+            book.keep(&self.rng, self.values.len(), self.draining);
+        }
         while !self.draining {
             let missing = self.size - self.values.len();
             let wanted = if missing > 0 { Demand { max: missing, ..demand } } else { demand };
@@ -68,18 +247,36 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
                 self.drain();
                 break;
             };
+            if let Some(book) = &mut self.book {
+                book.errors(chunk.len(), chunk.error_places());
+            }
             if missing == 0 {
                 // Each new item takes the place of a random one, which leaves in its stead.
                 let (values, origins) = chunk.columns_mut();
-                for (value, origin) in values.iter_mut().zip(origins) {
+                let mut exchange = |value: &mut T, origin: &mut Origin| {
                     let place = self.rng.below(self.size as u64) as usize;
                     std::mem::swap(value, &mut self.values[place]);
                     std::mem::swap(origin, &mut self.origins[place]);
+                    place
+                };
+                match &mut self.book {
+                    None => values.iter_mut().zip(origins).for_each(|(value, origin)| {
+                        exchange(value, origin);
+                    }),
+                    Some(book) => {
+                        for (value, origin) in values.iter_mut().zip(origins) {
+                            book.items[exchange(value, origin)] = self.size as u64 + book.kept.steps;
+                            book.kept.steps += 1;
+                        }
+                    }
                 }
                 return Poll::Ready(Some(chunk));
             }
             let errors: Chunk<T> = chunk.take_errors().into_iter().map(|(_, error)| Err(error)).collect();
             chunk.append_to(&mut self.values, &mut self.origins);
+            if let Some(book) = &mut self.book {
+                book.items.extend(book.items.len() as u64..self.values.len() as u64);
+            }
             if !errors.is_empty() {
                 return Poll::Ready(Some(errors));
             }
@@ -96,13 +293,53 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
 
 impl<T> Shuffled<T> {
     fn drain(&mut self) {
-        // The same draws permute both columns.
-        for last in (1..self.values.len()).rev() {
-            let other = self.rng.below(last as u64 + 1) as usize;
-            self.values.swap(last, other);
-            self.origins.swap(last, other);
+        if let Some(book) = &mut self.book {
+            book.kept.words = self.rng.words();
+            book.kept.draining = Some((self.values.len() as u64, self.values.len() as u64));
         }
+        // The same draws permute both columns.
+        let (values, origins) = (&mut self.values, &mut self.origins);
+        let len = values.len();
+        let swap = |a: usize, b: usize| {
+            values.swap(a, b);
+            origins.swap(a, b);
+        };
+        permute(&mut self.rng, swap, len);
         self.draining = true;
+    }
+
+    /// Takes what was in the buffer once more, to the places where it was. Gives the errors of what fails this time.
+    fn poll_refill(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>>
+    where
+        T: Send + 'static,
+    {
+        let Some(Refill { places, slots }) = &mut self.refill else { return Poll::Ready(None) };
+        let mut errors = Chunk::default();
+        if places.len() > 0 {
+            let Some(chunk) = ready!(self.input.poll_chunk(cx, Demand { max: places.len(), ..demand }))
+            else {
+                *places = Vec::new().into_iter();
+                return Poll::Ready(None);
+            };
+            for (item, place) in chunk.into_iter().zip(places) {
+                match item {
+                    Ok(item) => slots[place] = Some(item.into_parts()),
+                    Err(error) => errors.push(Err(error)),
+                }
+            }
+            return Poll::Ready(Some(errors).filter(|errors| !errors.is_empty()));
+        }
+        // What is missing now leaves its place to the next.
+        let kept = self.book.as_ref().map(|book| book.kept.clone()).unwrap_or_default();
+        (self.values, self.origins) = std::mem::take(slots).into_iter().flatten().unzip();
+        self.draining = kept.draining.is_some();
+        self.refill = None;
+        if let Some(book) = &mut self.book {
+            book.items = kept.slots(self.size, &mut self.rng);
+            book.items.truncate(self.values.len());
+            book.oldest = book.items.iter().copied().min().unwrap_or(0);
+        }
+        Poll::Ready(None)
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 
 use futures::StreamExt;
 
 use crate::chunk::Payload;
 use crate::items::{Chunks, Demand};
+use crate::keep::Positions;
 use crate::{Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, Source};
 
 /// A source that makes a fresh iterator for each epoch; see [`Graph::from_iter_with`].
@@ -101,12 +102,20 @@ where
 
 /// A source that makes a fresh stream for each epoch; see [`Graph::from_stream_with`].
 #[derive(Clone, Debug)]
-pub struct FromStream<F>(F);
+pub struct FromStream<F> {
+    make: F,
+    once: bool,
+}
 
 impl<F> FromStream<F> {
     /// Calls `make` for each epoch.
     pub fn new(make: F) -> Self {
-        FromStream(make)
+        FromStream { make, once: false }
+    }
+
+    /// Says that the stream exists only once.
+    pub fn once(self) -> Self {
+        FromStream { once: true, ..self }
     }
 }
 
@@ -119,7 +128,7 @@ where
     type Out = T;
 
     fn open(&self, cx: &Context) -> Items<T> {
-        let (make, cx) = (self.0.clone(), cx.clone());
+        let (make, cx) = (self.make.clone(), cx.clone());
         let stream = futures::stream::once(async move { make() })
             .map(|made| match made {
                 Ok(stream) => stream.left_stream(),
@@ -133,6 +142,58 @@ where
             });
         Items::from_stream(stream)
     }
+    fn facts(&self) -> Facts {
+        let facts = Facts::any_order();
+        if self.once { facts.with_once() } else { facts }
+    }
+}
+
+/// The elements of a vector.
+struct Elements<T>(Arc<Vec<T>>);
+
+impl<T: Clone + Send + Sync + 'static> Source for Elements<T> {
+    type Out = T;
+
+    fn open(&self, cx: &Context) -> Items<T> {
+        Items::from_chunks(ElementsOpen {
+            values: self.0.clone(),
+            positions: Positions::of(cx),
+            panicked: None,
+            cx: cx.clone(),
+        })
+    }
+    fn len_hint(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_settings(format_args!("{} items", self.0.len())).with_positions()
+    }
+}
+
+struct ElementsOpen<T> {
+    values: Arc<Vec<T>>,
+    positions: Positions,
+    panicked: Option<Payload>,
+    cx: Context,
+}
+
+impl<T: Clone + Send + Sync> Chunks<T> for ElementsOpen<T> {
+    fn poll_chunk(&mut self, _: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        if let Some(payload) = self.panicked.take() {
+            resume_unwind(payload);
+        }
+        let places = self.positions.next(demand.max as u64, self.values.len() as u64);
+        let (first, mut values) = (places.start, Vec::with_capacity((places.end - places.start) as usize));
+        // What came before a panic, of a clone, is given first.
+        let taken = catch_unwind(AssertUnwindSafe(|| {
+            values.extend(self.values[places.start as usize..places.end as usize].iter().cloned());
+        }));
+        match taken {
+            Err(payload) if values.is_empty() => resume_unwind(payload),
+            taken => self.panicked = taken.err(),
+        }
+        Poll::Ready((!values.is_empty()).then(|| self.cx.run(values, first)))
+    }
 }
 
 /// The integers of a range.
@@ -143,7 +204,11 @@ impl Source for Integers {
     type Out = u64;
 
     fn open(&self, cx: &Context) -> Items<u64> {
-        Items::from_chunks(IntegersOpen { range: self.0.clone(), at: 0, cx: cx.clone() })
+        Items::from_chunks(IntegersOpen {
+            range: self.0.clone(),
+            positions: Positions::of(cx),
+            cx: cx.clone(),
+        })
     }
     fn name(&self) -> String {
         "range".to_owned()
@@ -152,26 +217,25 @@ impl Source for Integers {
         Some(self.0.end.saturating_sub(self.0.start))
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(format_args!("{:?}", self.0))
+        Facts::any_order().with_settings(format_args!("{:?}", self.0)).with_positions()
     }
 }
 
 struct IntegersOpen {
     range: Range<u64>,
-    at: u64,
+    positions: Positions,
     cx: Context,
 }
 
 impl Chunks<u64> for IntegersOpen {
     fn poll_chunk(&mut self, _: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<u64>>> {
-        let from = self.range.start + self.at;
-        if from >= self.range.end {
+        let len = self.range.end.saturating_sub(self.range.start);
+        let places = self.positions.next(demand.max as u64, len);
+        if places.is_empty() {
             return Poll::Ready(None);
         }
-        let len = (self.range.end - from).min(demand.max as u64);
-        let chunk = self.cx.run((from..from + len).collect(), self.at);
-        self.at += len;
-        Poll::Ready(Some(chunk))
+        let first = places.start;
+        Poll::Ready(Some(self.cx.run(places.map(|place| self.range.start + place).collect(), first)))
     }
 }
 
@@ -188,13 +252,8 @@ impl<T: Send + 'static> Graph<T> {
     where
         T: Clone + Sync,
     {
-        let values = std::sync::Arc::new(values);
-        let len = values.len() as u64;
-        let make = move || {
-            let values = values.clone();
-            (0..values.len()).map(move |i| values[i].clone())
-        };
-        Graph::source(FromIterator::new(make).with_len(len)).named_kind("from_vec")
+        let values = Arc::new(values);
+        Graph::source(Elements(values)).named_kind("from_vec")
     }
 
     /// The elements of an iterator that `make` makes anew for each epoch, in order.
@@ -229,10 +288,10 @@ impl<T: Send + 'static> Graph<T> {
         S: futures::Stream<Item = T> + Send + 'static,
     {
         let once = std::sync::Arc::new(Mutex::new(Some(receiver)));
-        Graph::source(FromStream::new(move || match once.lock().ok().and_then(|mut slot| slot.take()) {
+        let make = move || match once.lock().ok().and_then(|mut slot| slot.take()) {
             Some(stream) => Ok(stream.map(Ok)),
             None => Err(Error::new(ErrorKind::Config, "a channel can be read for one epoch only")),
-        }))
-        .named_kind("from_channel")
+        };
+        Graph::source(FromStream::new(make).once()).named_kind("from_channel")
     }
 }

@@ -1,7 +1,7 @@
 //! Wires a flow by its plan. One [`Engine`] per loader keeps threads and runtime; one [`EpochRun`] per epoch.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,6 +13,9 @@ use crate::context::{Counters, Offload, RunInfo};
 use crate::graph::{AnyItems, Flow, Op};
 #[cfg(target_os = "linux")]
 use crate::graph::{FlowNode, Part, likeness};
+use crate::keep::{
+    ByPosition, Cursor, Input, Keeper, Marked, Pieces, Place as On, Recorder, Saving, Trace, Trim,
+};
 #[cfg(target_os = "linux")]
 use crate::plan::SegmentPlan;
 use crate::plan::{Place, Plan, Prefetch};
@@ -26,10 +29,12 @@ use crate::run::children::{
 };
 use crate::run::driven::Driven;
 use crate::run::morsel::{Chain, Link, Spawner};
+use crate::run::pieced::Pieced;
 use crate::run::pool::Pool;
 use crate::run::segment::{Learned, Segment, SegmentGauge, SegmentSettings};
+use crate::run::sieve::Sieve;
 use crate::settings::Settings;
-use crate::{Context, Error, ErrorKind, Items, Work};
+use crate::{Arity, Context, Error, ErrorKind, Items, Wanted, Work};
 
 /// What a loader keeps from epoch to epoch.
 pub(crate) struct Engine {
@@ -139,7 +144,7 @@ fn crews(flow: &Flow, segment: &SegmentPlan, rows: &[Option<usize>]) -> Option<A
 }
 
 /// Outputs of splits, by node and round.
-type Splits = HashMap<(usize, u64), Vec<Option<AnyItems>>>;
+type Splits = HashMap<(usize, u64), Vec<Option<Wired>>>;
 
 /// One epoch on its way: what its nodes share, and what is measured at its edges.
 pub(crate) struct EpochRun {
@@ -161,6 +166,20 @@ pub(crate) struct EpochRun {
     pub device: OnceLock<Arc<AheadGauge>>,
     /// Outputs of splits that nobody has asked for yet.
     splits: Mutex<Splits>,
+    /// How far an epoch that goes on had come, by node.
+    cursors: Option<Arc<Cursors>>,
+    /// Whether a log has become long.
+    pub trim: Trim,
+}
+
+/// Where each node stands, by name.
+pub(crate) type Cursors = BTreeMap<Arc<str>, Cursor>;
+
+/// A stream, and how it is gone on with.
+struct Wired {
+    items: AnyItems,
+    /// Where states can be asked for.
+    trace: Option<Arc<dyn Trace>>,
 }
 
 impl EpochRun {
@@ -220,18 +239,64 @@ impl EpochRun {
         Some(Arc::new(rows))
     }
 
-    fn stream(self: &Arc<Self>, (id, port): (usize, usize), round: u64) -> AnyItems {
+    /// The stream of a node's output; of an epoch that goes on, what is `wanted` of it.
+    fn stream(self: &Arc<Self>, (id, port): (usize, usize), round: u64, wanted: Option<&Wanted>) -> Wired {
         let place = self.engine.plan.places[id];
         match place {
-            Place::Inline => self.inline(id, port, round),
+            Place::Inline => self.inline(id, port, round, wanted),
             Place::Queue(queue) => {
                 let edge = self.engine.flow.nodes[id].node.edge.clone();
-                let above = self.stream(self.engine.flow.nodes[id].inputs[0], round);
+                let above = self.stream(self.engine.flow.nodes[id].inputs[0], round, wanted);
                 let name = self.engine.flow.nodes[id].name.to_string();
-                let background = self.background(name, above, queue, &edge, self.queues[&id].clone());
-                edge.guard(edge.restore(Box::new(background)), self.context(id, round))
+                let background = self.background(name, above.items, queue, &edge, self.queues[&id].clone());
+                let items = edge.guard(edge.restore(Box::new(background)), self.context(id, round));
+                Wired { items, trace: above.trace }
             }
-            Place::Segment(number) => self.segment(number, round),
+            Place::Segment(number) => self.segment(number, round, wanted),
+        }
+    }
+
+    /// Where a node stood, if an epoch goes on in the middle of what it gives.
+    fn cursor(&self, id: usize, wanted: Option<&Wanted>) -> Option<&Cursor> {
+        wanted?;
+        self.cursors.as_ref()?.get(&self.engine.flow.nodes[id].name)
+    }
+
+    /// The input of what distributes over concatenation, with a log of pieces, and what sifts its output.
+    fn pieces(
+        self: &Arc<Self>,
+        above: (usize, usize),
+        last: usize,
+        round: u64,
+        wanted: Option<&Wanted>,
+    ) -> (AnyItems, Option<Arc<Pieces>>, Option<Vec<(u64, u64)>>) {
+        let cursor = self.cursor(last, wanted);
+        let again = cursor.zip(wanted).map(|(cursor, wanted)| Pieces::again(cursor, wanted));
+        let (of_input, runs) = match again {
+            Some((of_input, runs)) => (Some(of_input), Some(runs)),
+            None => (wanted.cloned(), None),
+        };
+        let Wired { items, trace } = self.stream(above, round, of_input.as_ref());
+        let name = self.engine.flow.nodes[last].name.clone();
+        let pieces = trace.map(|trace| Pieces::new(name, self.trim.clone(), trace));
+        if let (Some(pieces), Some(cursor), Some(of_input)) = (&pieces, cursor, &of_input) {
+            pieces.resume(cursor, of_input.holes().len() as u64);
+        }
+        (items, pieces, runs)
+    }
+
+    fn sifted(
+        &self,
+        id: usize,
+        items: AnyItems,
+        runs: Option<Vec<(u64, u64)>>,
+        wanted: Option<&Wanted>,
+    ) -> AnyItems {
+        match (runs, wanted) {
+            (Some(runs), Some(wanted)) => {
+                Sieve::over(items, &self.engine.flow.nodes[id].node.edge, runs, wanted.clone())
+            }
+            _ => items,
         }
     }
 
@@ -249,11 +314,18 @@ impl EpochRun {
         Background::new(edge.erase(above), settings, gauge)
     }
 
-    fn segment(self: &Arc<Self>, number: usize, round: u64) -> AnyItems {
+    fn segment(self: &Arc<Self>, number: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
         let flow = &self.engine.flow;
         let plan = &self.engine.plan.segments[number];
         let above = flow.nodes[plan.nodes[0]].inputs[0];
-        let input = self.stream(above, round);
+        let last = *plan.nodes.last().expect("a segment has a node");
+        let (input, trace, pieces, runs) = if plan.arity == Arity::One {
+            let Wired { items, trace } = self.stream(above, round, wanted);
+            (items, trace, None, None)
+        } else {
+            let (items, pieces, runs) = self.pieces(above, last, round, wanted);
+            (items, pieces.clone().map(|pieces| pieces as Arc<dyn Trace>), pieces, runs)
+        };
         let links = plan.nodes.iter().map(|&id| {
             let node = &flow.nodes[id].node;
             let Op::Pipe(pipe) = &node.op else { unreachable!("only pipes are put into segments") };
@@ -287,9 +359,11 @@ impl EpochRun {
             Work::Cpu => Spawner::Pool(self.engine.pool(), self.io.clone()),
             Work::Io => Spawner::Io(self.io.clone()),
         });
-        let edge = &flow.nodes[*plan.nodes.last().expect("a segment has a node")].node.edge;
+        let edge = &flow.nodes[last].node.edge;
         let (gauge, learned) = (self.segments[number].clone(), self.engine.learned[number].clone());
-        edge.restore(Box::new(Segment::new(chain, input, settings, spawner, gauge, learned)))
+        let segment = Segment::new(chain, input, settings, spawner, gauge, learned, pieces);
+        let items = self.sifted(last, edge.restore(Box::new(segment)), runs, wanted);
+        Wired { items, trace }
     }
 
     #[cfg(target_os = "linux")]
@@ -298,63 +372,77 @@ impl EpochRun {
         RunFacts { seed, epoch, rank, uneven, round }
     }
 
-    fn inline(self: &Arc<Self>, id: usize, port: usize, round: u64) -> AnyItems {
+    fn inline(self: &Arc<Self>, id: usize, port: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
         let flow_node = &self.engine.flow.nodes[id];
         let node = &flow_node.node;
-        let mut context = self.context(id, round);
+        if let Op::Split(_) = node.op
+            && let Some(mut output) = self.waiting(id, port, round)
+        {
+            let runs = self.cursor(id, wanted).map(|cursor| vec![(cursor.outputs[port], u64::MAX)]);
+            output.items = self.sifted(id, output.items, runs, wanted);
+            return output;
+        }
+        let hints = flow_node.hints();
+        let Keeping { mut context, inputs, trace, runs, recorder } = self.keeping(id, round, wanted);
         if let Some(rows) = self.rows(id) {
             context = context.with_rows(RowCursor::new(rows, 0));
         }
-        if let Op::Split(_) = node.op {
-            let mut splits = self.splits();
-            if let Entry::Occupied(mut entry) = splits.entry((id, round)) {
-                let waiting = entry.get_mut()[port].take();
-                // Each round of a repeat has its own; what all have asked for is not kept.
-                if entry.get().iter().all(Option::is_none) {
-                    entry.remove();
-                }
-                if let Some(output) = waiting {
-                    return output;
-                }
-            }
-        }
-        let inputs: Vec<AnyItems> = match node.op {
-            Op::Rerun(_) => Vec::new(),
-            _ => flow_node.inputs.iter().map(|&input| self.stream(input, round)).collect(),
-        };
-        // A pipe's `apply` is a user's code too.
-        let applied = catch_unwind(AssertUnwindSafe(|| match &node.op {
+        let applies = |inputs: Vec<AnyItems>| match &node.op {
             Op::Source(source) => vec![source.open(&context)],
             Op::Pipe(pipe) => vec![pipe.apply(one(inputs), &context)],
             Op::Join(join) => vec![join.join(inputs, &context)],
             Op::Split(split) => split.split(one(inputs), &context),
-            Op::Rerun(rerun) => {
-                let (run, above) = (self.clone(), flow_node.inputs[0]);
-                let upstream = move |again: u64| {
-                    run.stream(above, if round == 0 { again } else { mix(round).wrapping_add(again) })
-                };
-                vec![rerun.rerun(Box::new(upstream), &context)]
-            }
-        }));
-        let mut outputs: Vec<Option<AnyItems>> = match applied {
-            Ok(outputs) => {
-                outputs.into_iter().map(|items| Some(node.edge.guard(items, context.clone()))).collect()
-            }
-            Err(payload) => return node.edge.fail(Error::panic(payload).at(&flow_node.name)),
+            Op::Rerun(rerun) => vec![rerun.rerun(self.upstream(id, round, recorder.clone()), &context)],
         };
-        if let Op::Pipe(_) = node.op
-            && flow_node.hints().work == Work::Io
-        {
-            let driven = |items| {
-                node.edge.restore(Box::new(Driven::new(
-                    node.edge.erase(items),
-                    self.io.clone(),
+        // A pipe's `apply` is a user's code too.
+        let applied = catch_unwind(AssertUnwindSafe(|| match (&node.op, &trace) {
+            (Op::Pipe(pipe), Some(Ways::Pieces(pieces))) => {
+                let input = self.engine.flow.nodes[flow_node.inputs[0].0].node.edge.clone();
+                let (pipe, context) = (pipe.clone(), context.clone());
+                let chunks = input.erase(one(inputs));
+                let apply = move |piece| pipe.apply(piece, &context);
+                vec![node.edge.restore(Box::new(Pieced::new(
+                    chunks,
+                    input,
                     node.edge.clone(),
-                    flow_node.name.clone(),
-                )))
-            };
-            outputs = outputs.into_iter().map(|items| items.map(driven)).collect();
-        }
+                    pieces.clone(),
+                    apply,
+                )))]
+            }
+            _ => applies(inputs),
+        }));
+        let outputs = match applied {
+            Ok(outputs) => outputs,
+            Err(payload) => {
+                let items = node.edge.fail(Error::panic(payload).at(&flow_node.name));
+                return Wired { items, trace: trace.map(Ways::into_trace) };
+            }
+        };
+        let mut outputs: Vec<Option<Wired>> = outputs
+            .into_iter()
+            .enumerate()
+            .map(|(port, items)| {
+                let produced = recorder.as_ref().map(|recorder| recorder.produced(port).clone());
+                let items = match produced {
+                    Some(produced) => node.edge.counted(items, None, Some(produced)),
+                    None => items,
+                };
+                let mut items = node.edge.guard(items, context.clone());
+                if matches!(node.op, Op::Pipe(_)) && hints.work == Work::Io {
+                    items = node.edge.restore(Box::new(Driven::new(
+                        node.edge.erase(items),
+                        self.io.clone(),
+                        node.edge.clone(),
+                        flow_node.name.clone(),
+                    )));
+                }
+                let trace = match (&recorder, &trace) {
+                    (Some(recorder), _) => Some(Arc::new(Marked(recorder.clone(), port)) as Arc<dyn Trace>),
+                    (None, trace) => trace.clone().map(Ways::into_trace),
+                };
+                Some(Wired { items, trace })
+            })
+            .collect();
         let output = outputs.get_mut(port).and_then(Option::take);
         if let Op::Split(_) = node.op {
             let mut splits = self.splits();
@@ -363,9 +451,166 @@ impl EpochRun {
                 splits.insert((id, round), outputs);
             }
         }
-        output.unwrap_or_else(|| {
-            node.edge.fail(Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name))
+        match output {
+            Some(output) => Wired {
+                items: self.sifted(id, output.items, runs.map(|mut runs| runs.swap_remove(port)), wanted),
+                ..output
+            },
+            None => {
+                let error = Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name);
+                Wired { items: node.edge.fail(error), trace: trace.map(Ways::into_trace) }
+            }
+        }
+    }
+
+    /// An output of a split that was made when another was asked for.
+    fn waiting(&self, id: usize, port: usize, round: u64) -> Option<Wired> {
+        let mut splits = self.splits();
+        let Entry::Occupied(mut entry) = splits.entry((id, round)) else { return None };
+        let waiting = entry.get_mut().get_mut(port).and_then(Option::take);
+        // Each round of a repeat has its own; what all have asked for is not kept.
+        if entry.get().iter().all(Option::is_none) {
+            entry.remove();
+        }
+        waiting
+    }
+
+    /// The inputs of a node that runs inline, and what it takes to go on with it.
+    fn keeping(self: &Arc<Self>, id: usize, round: u64, wanted: Option<&Wanted>) -> Keeping {
+        let context = self.context(id, round);
+        let flow_node = &self.engine.flow.nodes[id];
+        let (node, hints, name) = (&flow_node.node, flow_node.hints(), &flow_node.name);
+        let above = |wanted: Option<&Wanted>| -> Vec<Wired> {
+            flow_node.inputs.iter().map(|&input| self.stream(input, round, wanted)).collect()
+        };
+        let nothing = Keeper { recorder: None, kept: None, wanted: wanted.cloned() };
+        if !self.engine.settings.resumable {
+            let inputs = if let Op::Rerun(_) = node.op { Vec::new() } else { above(None) };
+            let inputs = inputs.into_iter().map(|input| input.items).collect();
+            return Keeping { context, inputs, trace: None, runs: None, recorder: None };
+        }
+        let is_pipe = matches!(node.op, Op::Pipe(_));
+        if let Op::Source(_) = node.op {
+            let runs = wanted.filter(|_| !hints.facts.by_position).map(|_| vec![vec![(0, u64::MAX)]]);
+            let trace = Some(Ways::Plain(Arc::new(ByPosition(name.clone()))));
+            return Keeping {
+                context: context.with_keeper(nothing),
+                inputs: Vec::new(),
+                trace,
+                runs,
+                recorder: None,
+            };
+        }
+        if is_pipe && (hints.facts.by_position || hints.shardable) && hints.arity == Arity::One {
+            let Wired { items, trace } = one(above(wanted));
+            let trace = trace.map(Ways::Plain);
+            return Keeping {
+                context: context.with_keeper(nothing),
+                inputs: vec![items],
+                trace,
+                runs: None,
+                recorder: None,
+            };
+        }
+        if is_pipe && hints.facts.by_position {
+            let inputs = above(None).into_iter().map(|input| input.items).collect();
+            let trace = Some(Ways::Plain(Arc::new(ByPosition(name.clone()))));
+            return Keeping {
+                context: context.with_keeper(nothing),
+                inputs,
+                trace,
+                runs: None,
+                recorder: None,
+            };
+        }
+        if is_pipe && hints.shardable {
+            let (items, pieces, runs) = self.pieces(flow_node.inputs[0], id, round, wanted);
+            let trace = pieces.map(Ways::Pieces);
+            let (context, runs) = (context.with_keeper(nothing), runs.map(|runs| vec![runs]));
+            return Keeping { context, inputs: vec![items], trace, runs, recorder: None };
+        }
+        // It looks at its inputs as a whole.
+        let cursor = self.cursor(id, wanted);
+        let kept = cursor.map(|cursor| cursor.kept.clone().into());
+        let outputs = node.outputs();
+        let runs =
+            cursor.map(|cursor| cursor.outputs.iter().map(|&output| vec![(output, u64::MAX)]).collect());
+        let keeper = Keeper { recorder: None, kept, wanted: None };
+        let (trim, name) = (self.trim.clone(), name.clone());
+        if let Op::Rerun(_) = node.op {
+            let untouched = cursor.and_then(|cursor| {
+                let trace: Arc<dyn Trace> = Arc::new(Untouched(self.cursors.clone()?, self.above(id)));
+                Some((cursor.inputs.first()?.wanted(), trace))
+            });
+            let recorder = Recorder::new(name, id, outputs, trim, untouched.into_iter().collect(), cursor);
+            let context = context.with_keeper(Keeper { recorder: Some(recorder.clone()), ..keeper });
+            return Keeping { context, inputs: Vec::new(), trace: None, runs, recorder: Some(recorder) };
+        }
+        let mut wanteds: Vec<Option<Wanted>> = (0..flow_node.inputs.len())
+            .map(|at| match cursor {
+                Some(cursor) => cursor.inputs.get(at).map(Input::wanted),
+                // A node that was not there before: it stands where its reader does.
+                None => wanted.cloned(),
+            })
+            .collect();
+        if let (Op::Pipe(pipe), Some(cursor), Some(first)) = (&node.op, cursor, wanteds.first_mut())
+            && let Some(held) = pipe.held(&context.with_keeper(keeper.clone()))
+            && let Some(input) = cursor.inputs.first()
+        {
+            *first = Some(Wanted::new(held, input.from));
+        }
+        let (mut inputs, mut traces) = (Vec::new(), Vec::new());
+        for (&input, wanted) in flow_node.inputs.iter().zip(wanteds) {
+            let Wired { items, trace } = self.stream(input, round, wanted.as_ref());
+            inputs.push((items, self.engine.flow.nodes[input.0].node.edge.clone()));
+            let trace = trace.expect("everything in a loader that can go on has a way");
+            traces.push((wanted.unwrap_or_else(|| Wanted::new(Vec::new(), 0)), trace));
+        }
+        let recorder = Recorder::new(name, id, outputs, trim, traces, cursor);
+        let inputs = inputs
+            .into_iter()
+            .enumerate()
+            .map(|(at, (items, edge))| edge.counted(items, Some(recorder.taken(at)), None))
+            .collect();
+        let context = context.with_keeper(Keeper { recorder: Some(recorder.clone()), ..keeper });
+        Keeping { context, inputs, trace: None, runs, recorder: Some(recorder) }
+    }
+
+    /// Starts what is above a node that runs it more than once.
+    fn upstream(
+        self: &Arc<Self>,
+        id: usize,
+        round: u64,
+        recorder: Option<Arc<Recorder>>,
+    ) -> Box<dyn FnMut(u64) -> AnyItems + Send> {
+        let (run, above) = (self.clone(), self.engine.flow.nodes[id].inputs[0]);
+        let edge = self.engine.flow.nodes[above.0].node.edge.clone();
+        // The round that an epoch goes on in; those behind it begin.
+        let mut goes_on = recorder.as_ref().and_then(|recorder| recorder.goes_on());
+        Box::new(move |again: u64| {
+            let inner = if round == 0 { again } else { mix(round).wrapping_add(again) };
+            let first = goes_on.take().filter(|(from, _)| *from == again).map(|(_, wanted)| wanted);
+            let Wired { items, trace } = run.stream(above, inner, first.as_ref());
+            match (&recorder, trace) {
+                (Some(recorder), Some(trace)) => {
+                    let taken = recorder.begin_round(again, first, trace);
+                    edge.counted(items, Some(taken), None)
+                }
+                _ => items,
+            }
         })
+    }
+
+    /// The names of all nodes above one.
+    fn above(&self, id: usize) -> Vec<Arc<str>> {
+        let nodes = &self.engine.flow.nodes;
+        let mut is_above = vec![false; nodes.len()];
+        for node in (0..=id).rev() {
+            if node == id || is_above[node] {
+                nodes[node].inputs.iter().for_each(|&(above, _)| is_above[above] = true);
+            }
+        }
+        (0..id).filter(|&node| is_above[node]).map(|node| nodes[node].name.clone()).collect()
     }
 
     fn splits(&self) -> std::sync::MutexGuard<'_, Splits> {
@@ -373,21 +618,69 @@ impl EpochRun {
     }
 }
 
-fn one(inputs: Vec<AnyItems>) -> AnyItems {
+/// What a node that runs inline is given.
+struct Keeping {
+    context: Context,
+    inputs: Vec<AnyItems>,
+    trace: Option<Ways>,
+    /// For each output the positions of what it gives, one range after the other, where some of that is not wanted.
+    runs: Option<Vec<Vec<(u64, u64)>>>,
+    /// Of a node that keeps something.
+    recorder: Option<Arc<Recorder>>,
+}
+
+#[derive(Clone)]
+enum Ways {
+    Plain(Arc<dyn Trace>),
+    Pieces(Arc<Pieces>),
+}
+
+impl Ways {
+    fn into_trace(self) -> Arc<dyn Trace> {
+        match self {
+            Ways::Plain(trace) => trace,
+            Ways::Pieces(pieces) => pieces,
+        }
+    }
+}
+
+/// What stands above a node that has not asked for it yet: as it was.
+struct Untouched(Arc<Cursors>, Vec<Arc<str>>);
+
+impl Trace for Untouched {
+    fn save(&self, _: On, to: &mut Saving) {
+        for name in &self.1 {
+            if let Some(cursor) = self.0.get(name) {
+                to.cursor(name, cursor.clone());
+            }
+        }
+    }
+
+    fn forget(&self, _: u64) {}
+}
+
+fn one<T>(inputs: Vec<T>) -> T {
     inputs.into_iter().next().expect("a pipe has one input")
 }
 
 /// The stream at the root of an epoch, wired and alive. Dropping it ends the epoch.
 pub(crate) struct Running<T> {
     pub items: Items<T>,
+    trace: Option<Arc<dyn Trace>>,
     pub run: Arc<EpochRun>,
     in_background: bool,
 }
 
 impl<T: Send + 'static> Running<T> {
     /// Wires an epoch. Nothing runs before the first poll. `may_use_callers` runtime says whether the caller's
-    /// async runtime goes on while it waits for us.
-    pub(crate) fn start(engine: &Arc<Engine>, epoch: u64, may_use_callers: bool) -> crate::Result<Self> {
+    /// async runtime goes on while it waits for us. An epoch that `goes_on` begins at a position, with each node where it
+    /// stood.
+    pub(crate) fn start(
+        engine: &Arc<Engine>,
+        epoch: u64,
+        may_use_callers: bool,
+        goes_on: Option<(u64, Arc<Cursors>)>,
+    ) -> crate::Result<Self> {
         let io = engine.io(may_use_callers).map_err(|error| {
             Error::new(ErrorKind::Io, "cannot start the async runtime").with_source(error)
         })?;
@@ -419,10 +712,29 @@ impl<T: Send + 'static> Running<T> {
             root_queue: Arc::default(),
             device: OnceLock::new(),
             splits: Mutex::default(),
+            cursors: goes_on.as_ref().map(|(_, cursors)| cursors.clone()),
+            trim: Trim::default(),
             engine: engine.clone(),
         });
-        let items = crate::graph::typed(run.stream(engine.flow.root, 0));
-        Ok(Running { items, run, in_background: false })
+        let wanted = goes_on.map(|(position, _)| Wanted::new(Vec::new(), position));
+        let Wired { items, trace } = run.stream(engine.flow.root, 0, wanted.as_ref());
+        Ok(Running { items: crate::graph::typed(items), trace, run, in_background: false })
+    }
+
+    /// Where every node stands when so many items and errors have been delivered.
+    pub(crate) fn save(&self, position: u64) -> Option<Saving> {
+        self.trace.as_ref().map(|trace| Saving::all(&**trace, On::at(position)))
+    }
+
+    /// Forgets what no state from this position on needs, if logs have become long.
+    #[inline]
+    pub(crate) fn trim(&self, position: u64) {
+        if self.run.trim.is_asked()
+            && let Some(trace) = &self.trace
+        {
+            trace.forget(position);
+            self.run.trim.done();
+        }
     }
 
     pub(crate) fn is_inline(&self) -> bool {
@@ -478,7 +790,7 @@ mod tests {
             let flow = Flow::new(&graph.root());
             let plan = Plan::new(&flow, &settings);
             let engine = Arc::new(Engine::new(flow, plan, settings));
-            let mut running = Running::<u64>::start(&engine, 0, false).unwrap();
+            let mut running = Running::<u64>::start(&engine, 0, false, None).unwrap();
             for _ in 0..400 {
                 crate::run::block_on(running.items.next()).unwrap().unwrap();
             }

@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 
 use crate::graph::{AnyChunk, AnyItems, ErasedChunks};
 use crate::items::Demand;
+use crate::keep::Pieces;
 use crate::run::morsel::{Chain, Line, Morsel, Spawner};
+use crate::run::pieced::Pieced;
 use crate::run::window::Window;
 use crate::settings::Order;
 use crate::{Arity, Error, ErrorKind, Work};
@@ -100,6 +102,8 @@ pub(crate) struct Segment {
     /// How many pieces were through when it last did so.
     wanted_at: usize,
     learned: Arc<Learned>,
+    /// Which output belongs to which input, where that has to be known.
+    pieces: Option<Arc<Pieces>>,
     delivered: usize,
     /// Bytes an item that went in keeps alive once it is through, on average.
     bytes_per_item: f64,
@@ -170,6 +174,7 @@ impl Segment {
         spawner: Spawner,
         gauge: Arc<SegmentGauge>,
         learned: Arc<Learned>,
+        pieces: Option<Arc<Pieces>>,
     ) -> Self {
         let input = Input {
             chunks: chain.input.erase(input),
@@ -214,6 +219,7 @@ impl Segment {
             delivered: 0,
             bytes_per_item: learned.weight.load(Ordering::Relaxed) as f64,
             learned,
+            pieces,
             cost_ns: 0.0,
             probes: 0,
             idle_since: None,
@@ -235,8 +241,18 @@ impl Segment {
             input.shut = false;
             input.taken
         };
-        let tap = self.line.chain.input.restore(Box::new(Tap(self.input.clone())));
-        self.line.chain.output().erase(self.line.chain.apply(tap, first))
+        let (tap, chain) = (Box::new(Tap(self.input.clone())), self.line.chain.clone());
+        match &self.pieces {
+            None => chain.output().erase(chain.apply(chain.input.restore(tap), first)),
+            Some(pieces) => {
+                let (input, output) = (chain.input.clone(), chain.output().clone());
+                let taken = self.input.clone();
+                Box::new(Pieced::new(tap, input, output, pieces.clone(), move |piece| {
+                    let first = taken.lock().unwrap_or_else(PoisonError::into_inner).taken;
+                    chain.apply(piece, first)
+                }))
+            }
+        }
     }
 
     /// Items to put in one morsel, by what an item costs.
@@ -288,7 +304,8 @@ impl Segment {
     /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first either.
     fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
         while self.has_room() {
-            let demand = Demand { max: self.morsel(), ahead: ahead || !self.flight.is_empty() };
+            let most = self.pieces.as_ref().map_or(usize::MAX, |pieces| pieces.limit());
+            let demand = Demand { max: self.morsel().min(most), ahead: ahead || !self.flight.is_empty() };
             let (polled, first) = {
                 let mut input = self.input();
                 if input.ended {
@@ -303,7 +320,12 @@ impl Segment {
                 (polled, first)
             };
             match polled {
-                Poll::Ready(Some(chunk)) => self.spawn(chunk, first),
+                Poll::Ready(Some(chunk)) => {
+                    if let Some(pieces) = &self.pieces {
+                        pieces.took(chunk.len);
+                    }
+                    self.spawn(chunk, first);
+                }
                 Poll::Ready(None) | Poll::Pending => return Idle::Starved,
             }
         }
@@ -314,6 +336,9 @@ impl Segment {
     fn finish(&mut self, place: usize) -> Option<AnyChunk> {
         let morsel = self.flight.remove(place).expect("a place in flight");
         self.flight_items -= morsel.items;
+        if let Some(pieces) = &self.pieces {
+            pieces.push(morsel.items as u64, morsel.out.items as u64);
+        }
         self.line.bell.taken();
         self.delivered += 1;
         let now = self.begun.elapsed().as_nanos() as u64;

@@ -384,6 +384,40 @@ pub fn no_variant(name: &str, number: u64) -> Error {
     damaged(format_args!("{name} has no variant {number}"))
 }
 
+/// A value as bytes, for what outlives the process.
+pub(crate) fn pack<T: Wire>(value: &T) -> Result<Vec<u8>> {
+    let mut writer = Writer::new();
+    value.encode(&mut writer)?;
+    let (head, payloads) = writer.into_parts();
+    let mut packed = Writer::new();
+    packed.number(head.len() as u64);
+    packed.raw(&head);
+    for payload in payloads {
+        packed.number(payload.len() as u64);
+        packed.raw(payload);
+    }
+    Ok(packed.into_parts().0)
+}
+
+/// The value that was [packed](pack).
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`] if it is another one, or damaged.
+pub(crate) fn unpack<T: Wire>(bytes: &[u8]) -> Result<T> {
+    let mut packed = Reader::new(bytes, &[]);
+    let len = packed.count()?;
+    let head = packed.raw(len)?;
+    let mut payloads = Vec::new();
+    while packed.left() > 0 {
+        let len = packed.count()?;
+        payloads.push(Bytes::copy_from_slice(packed.raw(len)?));
+    }
+    let mut reader = Reader::new(head, &payloads);
+    let value = T::decode(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
 /// A message as it came: not decoded yet.
 #[derive(Debug, Default)]
 pub(crate) struct Parcel {

@@ -6,6 +6,7 @@ use std::task::{self, Poll, ready};
 use super::{Index, Indices, facts};
 use crate::chunk::Payload;
 use crate::items::{Chunks, Demand};
+use crate::keep::Positions;
 use crate::{Arity, Chunk, Context, Facts, Items, Pipe};
 
 /// An order becomes a stream of what its indices are to be read by.
@@ -22,8 +23,18 @@ pub(in crate::index) fn single(index: Index) -> u64 {
 impl<K: Send + 'static> Pipe<Indices> for Flatten<K> {
     type Out = K;
 
-    fn apply(&self, input: Items<Indices>, _: &Context) -> Items<K> {
-        Items::from_chunks(Open { input, order: None, at: 0, key: self.0, panicked: None })
+    fn apply(&self, input: Items<Indices>, cx: &Context) -> Items<K> {
+        Items::from_chunks(Open {
+            input,
+            order: None,
+            before: 0,
+            positions: Positions::of(cx),
+            key: self.0,
+            panicked: None,
+        })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn name(&self) -> String {
         "indices".to_owned()
@@ -35,14 +46,16 @@ impl<K: Send + 'static> Pipe<Indices> for Flatten<K> {
         Some(input)
     }
     fn facts(&self) -> Facts {
-        Facts { many_readers: false, ..facts() }
+        Facts { many_readers: false, ..facts() }.with_positions()
     }
 }
 
 struct Open<K> {
     input: Items<Indices>,
     order: Option<Indices>,
-    at: u64,
+    /// How many positions there were in the orders before this one.
+    before: u64,
+    positions: Positions,
     key: fn(Index) -> K,
     panicked: Option<Payload>,
 }
@@ -54,13 +67,13 @@ impl<K: Send + 'static> Chunks<K> for Open<K> {
         }
         loop {
             if let Some(order) = &self.order {
-                let end = order.len().min(self.at.saturating_add(demand.max as u64));
-                let wanted = (end - self.at) as usize;
+                let places = self.positions.next(demand.max as u64, self.before + order.len());
+                let wanted = (places.end - places.start) as usize;
                 let (mut keys, mut origins) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
                 // What came before a panic, of a sampler, is given first.
                 let taken = catch_unwind(AssertUnwindSafe(|| {
-                    for position in self.at..end {
-                        let place = order.at(position);
+                    for position in places {
+                        let place = order.at(position - self.before);
                         keys.push((self.key)(place.index));
                         origins.push(place.origin);
                     }
@@ -69,11 +82,11 @@ impl<K: Send + 'static> Chunks<K> for Open<K> {
                     Err(payload) if keys.is_empty() => resume_unwind(payload),
                     taken => self.panicked = taken.err(),
                 }
-                self.at += keys.len() as u64;
                 if !keys.is_empty() {
                     return Poll::Ready(Some(Chunk::from_columns(keys, origins)));
                 }
-                (self.order, self.at) = (None, 0);
+                self.before += order.len();
+                self.order = None;
             }
             let Some(mut chunk) = ready!(self.input.poll_chunk(cx, Demand { max: 1, ..demand })) else {
                 return Poll::Ready(None);

@@ -1,0 +1,198 @@
+//! A state as bytes.
+
+use std::sync::Arc;
+
+use super::{Saved, SavedNode, State};
+use crate::keep::{Cursor, Input};
+use crate::rng::hash_bytes;
+use crate::{Error, ErrorKind, Reader, Result, Writer};
+
+/// What the bytes of a state begin with.
+const MAGIC: &[u8; 4] = b"DPst";
+/// The version of the format. Whoever raises it keeps a state of the version before in `tests/states/`.
+pub(super) const VERSION: u64 = 1;
+
+impl State {
+    /// The state as bytes: a version, what it holds, a checksum.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.raw(MAGIC);
+        writer.number(VERSION);
+        write(&self.0, &mut writer);
+        let (mut bytes, _) = writer.into_parts();
+        let sum = hash_bytes(&bytes);
+        bytes.extend(sum.to_le_bytes());
+        bytes
+    }
+
+    /// The state that was written as these bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if they are no state, or cut, or damaged; [`ErrorKind::Unsupported`] if a later version of
+    /// the library wrote them.
+    pub fn from_bytes(bytes: &[u8]) -> Result<State> {
+        if !bytes.starts_with(MAGIC) {
+            return Err(damaged("it does not begin as one"));
+        }
+        let version = Reader::new(&bytes[MAGIC.len()..], &[]).number().map_err(|_| damaged("it is cut"))?;
+        if version > VERSION || version == 0 {
+            return Err(later(version));
+        }
+        let Some((head, sum)) = bytes.split_last_chunk::<8>() else { return Err(damaged("it is cut")) };
+        if hash_bytes(head) != u64::from_le_bytes(*sum) {
+            return Err(damaged("its checksum is another"));
+        }
+        let mut reader = Reader::new(&head[MAGIC.len()..], &[]);
+        let saved =
+            reader.number().and_then(|_| read(&mut reader)).and_then(|saved| reader.end().map(|()| saved));
+        State::checked(saved.map_err(damaged)?)
+    }
+
+    /// A state that was read, if it can be one.
+    pub(super) fn checked(saved: Saved) -> Result<State> {
+        let sane = saved.nodes.iter().enumerate().all(|(at, node)| {
+            node.inputs.iter().all(|&input| input < at as u64) && node.cursor.as_ref().is_none_or(is_sane)
+        });
+        let counted = saved.delivered.checked_add(saved.skipped).is_some_and(|all| all < FAR);
+        match sane && counted {
+            true => Ok(State(Arc::new(saved))),
+            false => Err(damaged("its numbers contradict each other")),
+        }
+    }
+}
+
+/// No epoch comes so far.
+const FAR: u64 = 1 << 62;
+/// Nothing holds so many pieces and items at once.
+const MANY: u64 = 1 << 32;
+
+fn is_sane(cursor: &Cursor) -> bool {
+    let near = |number: &u64| *number < FAR;
+    let sum = |sum: u64, some: u64| sum.checked_add(some).filter(near);
+    let inside = cursor.pieces.iter().try_fold(0, |all, piece| sum(all, piece.0));
+    let outside = cursor.pieces.iter().try_fold(0, |all, piece| sum(all, piece.1));
+    inside.is_some_and(|inside| inside < MANY)
+        && outside.is_some()
+        && !cursor.outputs.is_empty()
+        && cursor.outputs.iter().all(near)
+        && cursor.inputs.iter().all(|input| {
+            near(&input.from)
+                && input.reach <= input.from
+                && input.held.is_sorted_by(|a, b| a < b)
+                && input.held.last().is_none_or(|&last| last < input.from)
+        })
+}
+
+pub(super) fn damaged(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("this is no state of an epoch: {what}"))
+}
+
+pub(super) fn later(version: u64) -> Error {
+    let message = format!("a state of version {version}; this library reads versions 1 to {VERSION}");
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+fn write(saved: &Saved, to: &mut Writer<'_>) {
+    let Saved { seed, epoch, finished, delivered, skipped, world, nodes } = saved;
+    for number in [*seed, *epoch, u64::from(*finished), *delivered, *skipped, *world, nodes.len() as u64] {
+        to.number(number);
+    }
+    for SavedNode { name, kind, settings, inputs, cursor } in nodes {
+        for text in [name, kind, settings] {
+            some(text.as_bytes(), to);
+        }
+        ascending(inputs, to);
+        to.number(u64::from(cursor.is_some()));
+        let Some(Cursor { outputs, inputs, kept, pieces, round }) = cursor else { continue };
+        ascending(outputs, to);
+        to.number(inputs.len() as u64);
+        for Input { from, reach, held } in inputs {
+            to.number(*from);
+            to.number(from - reach);
+            ascending(held, to);
+        }
+        some(kept, to);
+        to.number(pieces.len() as u64);
+        for (inside, outside) in pieces {
+            to.number(*inside);
+            to.number(*outside);
+        }
+        to.number(*round);
+    }
+}
+
+fn some(bytes: &[u8], to: &mut Writer<'_>) {
+    to.number(bytes.len() as u64);
+    to.raw(bytes);
+}
+
+/// Numbers by their distances, which are small where they ascend.
+fn ascending(numbers: &[u64], to: &mut Writer<'_>) {
+    to.number(numbers.len() as u64);
+    let mut last = 0u64;
+    for &number in numbers {
+        to.number(number.wrapping_sub(last));
+        last = number;
+    }
+}
+
+fn read(from: &mut Reader<'_>) -> Result<Saved> {
+    let mut saved = Saved {
+        seed: from.number()?,
+        epoch: from.number()?,
+        finished: bool_from(from)?,
+        delivered: from.number()?,
+        skipped: from.number()?,
+        world: from.number()?,
+        nodes: Vec::new(),
+    };
+    for _ in 0..from.count()? {
+        let [name, kind, settings] = [text(from)?, text(from)?, text(from)?];
+        let inputs = distances(from)?;
+        let cursor = match bool_from(from)? {
+            false => None,
+            true => Some(cursor(from)?),
+        };
+        saved.nodes.push(SavedNode { name, kind, settings, inputs, cursor });
+    }
+    Ok(saved)
+}
+
+fn cursor(from: &mut Reader<'_>) -> Result<Cursor> {
+    let mut cursor = Cursor { outputs: distances(from)?, ..Cursor::default() };
+    for _ in 0..from.count()? {
+        let at = from.number()?;
+        let reach = at.checked_sub(from.number()?).ok_or_else(|| Reader::damaged("a reach below zero"))?;
+        cursor.inputs.push(Input { from: at, reach, held: distances(from)? });
+    }
+    let len = from.count()?;
+    cursor.kept = from.raw(len)?.to_vec();
+    for _ in 0..from.count()? {
+        cursor.pieces.push((from.number()?, from.number()?));
+    }
+    cursor.round = from.number()?;
+    Ok(cursor)
+}
+
+fn bool_from(from: &mut Reader<'_>) -> Result<bool> {
+    match from.number()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        number => Err(Reader::damaged(format_args!("{number} is not true or false"))),
+    }
+}
+
+fn text(from: &mut Reader<'_>) -> Result<String> {
+    let len = from.count()?;
+    String::from_utf8(from.raw(len)?.to_vec()).map_err(|_| Reader::damaged("a name that is no text"))
+}
+
+fn distances(from: &mut Reader<'_>) -> Result<Vec<u64>> {
+    let mut last = 0u64;
+    let mut numbers = Vec::new();
+    for _ in 0..from.count()? {
+        last = last.wrapping_add(from.number()?);
+        numbers.push(last);
+    }
+    Ok(numbers)
+}

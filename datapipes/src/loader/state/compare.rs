@@ -1,0 +1,79 @@
+//! Whether a state is one of this graph; if not, how they differ.
+
+use super::{Saved, SavedNode, State, nodes};
+use crate::graph::Flow;
+use crate::run::Cursors;
+use crate::settings::Settings;
+use crate::{Error, ErrorKind, Result};
+
+impl State {
+    /// The cursors of the nodes that are what they were.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`], with what differs, unless nodes that differ may stand where those around them do.
+    pub(in crate::loader) fn for_graph(
+        &self,
+        flow: &Flow,
+        settings: &Settings,
+        matching: bool,
+    ) -> Result<Cursors> {
+        let now = nodes(flow, |_| None);
+        let mut differences = Vec::new();
+        let saved: &Saved = &self.0;
+        if saved.seed != settings.seed {
+            differences.push(format!("seed {}, and {} now", saved.seed, settings.seed));
+        }
+        if saved.world != settings.rank.world as u64 {
+            differences.push(format!("{} ranks, and {} now", saved.world, settings.rank.world));
+        }
+        if !matching {
+            differences.extend(compare(&saved.nodes, &now));
+        }
+        if !differences.is_empty() {
+            let message = format!("the state is of another run: {}", differences.join("; "));
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        let mut cursors = self.cursors();
+        cursors.retain(|name, _| {
+            let then = saved.nodes.iter().find(|node| *node.name == **name);
+            then.zip(now.iter().find(|node| *node.name == **name)).is_some_and(|(then, now)| {
+                then.kind == now.kind
+                    && then.settings == now.settings
+                    && then.inputs.len() == now.inputs.len()
+            })
+        });
+        Ok(cursors)
+    }
+}
+
+/// What differs, node by node.
+fn compare(then: &[SavedNode], now: &[SavedNode]) -> Vec<String> {
+    let find = |nodes: &[SavedNode], name: &str| nodes.iter().position(|node| node.name == name);
+    let shown = |node: &SavedNode| match &node.settings[..] {
+        "" => node.kind.clone(),
+        settings => format!("{}({settings})", node.kind),
+    };
+    let mut differences = Vec::new();
+    for node in then {
+        match find(now, &node.name) {
+            None => differences.push(format!("`{}` is gone", node.name)),
+            Some(at) if shown(&now[at]) != shown(node) => {
+                differences.push(format!("`{}` was {}, and is {}", node.name, shown(node), shown(&now[at])));
+            }
+            Some(at) => {
+                let reads = |nodes: &[SavedNode], node: &SavedNode| -> Vec<String> {
+                    node.inputs.iter().filter_map(|&at| Some(nodes.get(at as usize)?.name.clone())).collect()
+                };
+                let (was, is) = (reads(then, node), reads(now, &now[at]));
+                if was != is {
+                    let (was, is) = (was.join(", "), is.join(", "));
+                    differences.push(format!("`{}` read `{was}`, and reads `{is}`", node.name));
+                }
+            }
+        }
+    }
+    for node in now.iter().filter(|node| find(then, &node.name).is_none()) {
+        differences.push(format!("`{}` is new", node.name));
+    }
+    differences
+}

@@ -1,0 +1,146 @@
+//! Where an epoch stands: a small value that outlives the process.
+
+mod bytes;
+mod compare;
+#[cfg(feature = "serde")]
+mod serial;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Result;
+use crate::graph::{Flow, FlowNode};
+use crate::keep::{Cursor, Saving};
+use crate::run::Cursors;
+use crate::settings::Settings;
+
+/// Where an epoch stands: what [`Epoch::state`](crate::Epoch::state) gives and
+/// [`DataLoader::resume`](crate::DataLoader::resume) goes on from.
+///
+/// It holds numbers: seed and epoch, how many items were delivered, and for each node, by name, how far it had come. There
+/// are no samples in it, and nothing of threads, workers, queues or machines. As bytes
+/// ([`to_bytes`](State::to_bytes)) it is some tens of bytes for each node that keeps something; with the feature `serde` it
+/// is a value for any of serde's formats, such as JSON. Both carry a version and a checksum: what is cut, damaged
+/// or of a later version is refused.
+///
+/// The format is part of the library's version: states of older versions are read.
+#[derive(Clone, PartialEq)]
+pub struct State(Arc<Saved>);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Saved {
+    pub seed: u64,
+    pub epoch: u64,
+    /// Whether everything was delivered.
+    pub finished: bool,
+    /// Items delivered to the consumer, and items that failed and were skipped.
+    pub delivered: u64,
+    pub skipped: u64,
+    /// How many ranks there are, and whether the state of one is that of all.
+    pub world: u64,
+    pub nodes: Vec<SavedNode>,
+}
+
+/// A node of the graph, and where it stands, if it has begun.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SavedNode {
+    pub name: String,
+    pub kind: String,
+    pub settings: String,
+    /// The nodes that it reads, by their place in the list.
+    pub inputs: Vec<u64>,
+    pub cursor: Option<Cursor>,
+}
+
+impl State {
+    /// Of an epoch, where each node stands.
+    pub(super) fn new(flow: &Flow, settings: &Settings, progress: Progress, cursors: &Cursors) -> State {
+        let Progress { epoch, finished, delivered, skipped } = progress;
+        State(Arc::new(Saved {
+            seed: settings.seed,
+            epoch,
+            finished,
+            delivered,
+            skipped,
+            world: settings.rank.world as u64,
+            nodes: nodes(flow, |name| cursors.get(name).cloned()),
+        }))
+    }
+
+    /// The number of its epoch.
+    pub fn epoch(&self) -> u64 {
+        self.0.epoch
+    }
+
+    /// The seed of its loader.
+    pub fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    /// How many items (usually batches) were delivered since the epoch began, before and after stops.
+    pub fn delivered(&self) -> u64 {
+        self.0.delivered
+    }
+
+    /// How many items failed and were skipped by the loader's policy since the epoch began.
+    pub fn skipped(&self) -> u64 {
+        self.0.skipped
+    }
+
+    /// Whether the epoch had come to its end: what is resumed from here gives nothing, and the next epoch is the one to go
+    /// on with.
+    pub fn is_finished(&self) -> bool {
+        self.0.finished
+    }
+
+    /// The items and errors that came out of the graph.
+    pub(super) fn position(&self) -> u64 {
+        self.0.delivered + self.0.skipped
+    }
+
+    pub(super) fn cursors(&self) -> Cursors {
+        let nodes = self.0.nodes.iter();
+        nodes.filter_map(|node| Some((node.name.as_str().into(), node.cursor.clone()?))).collect()
+    }
+}
+
+/// How far an epoch has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    pub epoch: u64,
+    pub finished: bool,
+    pub delivered: u64,
+    pub skipped: u64,
+}
+
+/// The nodes of a graph as a state knows them.
+fn nodes(flow: &Flow, cursor: impl Fn(&str) -> Option<Cursor>) -> Vec<SavedNode> {
+    let saved = |node: &FlowNode| SavedNode {
+        name: node.name.to_string(),
+        kind: node.node.kind.clone(),
+        settings: node.hints().facts.settings.clone(),
+        inputs: node.inputs.iter().map(|&(id, _)| id as u64).collect(),
+        cursor: cursor(&node.name),
+    };
+    flow.nodes.iter().map(saved).collect()
+}
+
+/// What became of asking for a state.
+pub(super) fn saved(saving: Saving) -> Result<Cursors> {
+    match saving.problem {
+        Some(problem) => Err(problem),
+        None => Ok(saving.cursors),
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("epoch", &self.0.epoch)
+            .field("delivered", &self.0.delivered)
+            .field("finished", &self.0.finished)
+            .finish_non_exhaustive()
+    }
+}
