@@ -6,11 +6,14 @@
 //! positions of its inputs. A node is then restored to the last such place before the position that is wanted, and what it
 //! gives again is left out. So a state holds numbers, and is made when it is asked for.
 
+mod unordered;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+pub(crate) use self::unordered::{Given, Unordered};
 use crate::wire::{pack, unpack};
 use crate::{Context, Error, Result, Wire};
 
@@ -129,6 +132,8 @@ pub(crate) struct Cursor {
     pub pieces: Vec<(u64, u64)>,
     /// Which round of a repeat its input is in.
     pub round: u64,
+    /// Whether items come to it, or from it, in any order.
+    pub unordered: bool,
 }
 
 /// Where a node stands in one of its inputs.
@@ -157,6 +162,8 @@ impl Input {
 pub(crate) struct Saving {
     pub cursors: BTreeMap<Arc<str>, Cursor>,
     pub problem: Option<Error>,
+    /// Where items come in any order: the positions before the place asked for that were not delivered.
+    pending: Option<Vec<u64>>,
     /// Nodes of several outputs, by number, with what is wanted of each output. They are resolved when all that reads
     /// them is.
     splits: BTreeMap<usize, (Arc<Recorder>, Vec<Option<Place>>)>,
@@ -445,6 +452,7 @@ impl Recorder {
             kept: mark.kept.clone(),
             pieces: Vec::new(),
             round: mark.round,
+            unordered: false,
         };
         let above: Vec<_> = mark.inputs.iter().map(|(input, trace)| (input.place(), trace.clone())).collect();
         drop(marks);
@@ -662,6 +670,8 @@ pub(crate) struct Keeper {
     pub recorder: Option<Arc<Recorder>>,
     pub kept: Option<Arc<[u8]>>,
     pub wanted: Option<Wanted>,
+    /// For a node to which items come in any order.
+    pub unordered: Option<Arc<Unordered>>,
 }
 
 impl Context {
@@ -716,6 +726,11 @@ impl Context {
         self.recorder().map_or(0, |recorder| {
             lock(&recorder.feeds).feeds.get(input).map_or(0, |feed| feed.taken.load(Ordering::Relaxed))
         })
+    }
+
+    /// Where items come in any order, and states can be asked for: who is told which of them came out.
+    pub(crate) fn unordered(&self) -> Option<&Arc<Unordered>> {
+        self.keeper()?.unordered.as_ref()
     }
 
     pub(crate) fn recorder(&self) -> Option<&Arc<Recorder>> {

@@ -3,6 +3,7 @@
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
+use crate::keep::Given;
 use crate::wire::pack;
 use crate::{Chunk, Context, Facts, Graph, Item, Items, Origin, Pipe, Role};
 
@@ -39,6 +40,7 @@ impl<T: Send + 'static> Pipe<T> for Batch {
             drop_last: self.drop_last,
             index,
             clean: true,
+            positions: Vec::new(),
             values: Vec::new(),
             origins: Vec::new(),
             cx: cx.clone(),
@@ -69,6 +71,8 @@ struct Batches<T> {
     index: u64,
     /// Whether no error came between the items that wait.
     clean: bool,
+    /// Where items come in any order: the positions of those that wait.
+    positions: Vec<u64>,
     values: Vec<T>,
     origins: Vec<Origin>,
     cx: Context,
@@ -81,6 +85,10 @@ impl<T: Send + 'static> Batches<T> {
         let values = std::mem::replace(&mut self.values, Vec::with_capacity(room));
         let origins = std::mem::replace(&mut self.origins, Vec::with_capacity(room));
         self.index += 1;
+        if let Some(unordered) = self.cx.unordered() {
+            let positions = self.positions.drain(..values.len()).collect();
+            unordered.gave(Given::All(positions), pack(&self.index).ok());
+        }
         Item::new(values, Origin::joined(origins, self.index - 1))
     }
 }
@@ -107,12 +115,19 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
             let mut out = Chunk::default();
             let mut taken = 0;
             let failed = chunk.errors() > 0;
+            let mut positions = self.cx.unordered().map(|unordered| unordered.last(chunk.len()).into_iter());
             for (place, error) in chunk.take_errors() {
                 // Batches that were full before the error come before it.
+                self.positions
+                    .extend(positions.iter_mut().flat_map(|positions| positions.take(place - taken)));
                 self.take(chunk.split_to(place - taken), &mut out);
                 taken = place;
                 out.push(Err(error));
+                if let (Some(unordered), Some(positions)) = (self.cx.unordered(), &mut positions) {
+                    unordered.gave(Given::Each(positions.next().into_iter().collect()), None);
+                }
             }
+            self.positions.extend(positions.into_iter().flatten());
             let fresh = self.values.is_empty();
             self.clean = self.take(chunk, &mut out) || fresh || (self.clean && !failed);
             if !out.is_empty() {

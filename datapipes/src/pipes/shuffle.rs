@@ -1,10 +1,14 @@
 //! Changes the order at random, within a buffer.
 
+use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
+use crate::keep::{Given, Unordered};
 use crate::wire::pack;
-use crate::{Chunk, Context, Facts, Graph, Items, Origin, Pipe, Reader, Result, Rng, Role, Wire, Writer};
+use crate::{
+    Chunk, Context, Facts, Graph, Item, Items, Origin, Pipe, Reader, Result, Rng, Role, Wire, Writer,
+};
 
 /// Changes the order at random, within a buffer; see [`Graph::shuffle`].
 #[derive(Clone, Debug)]
@@ -43,6 +47,7 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
             origins: Vec::new(),
             draining: false,
             refill,
+            mixed: cx.unordered().map(|unordered| (unordered.clone(), Vec::new())),
             book: cx.recorder().map(|_| Book::new(cx.clone(), kept.as_ref())),
             rng,
         })
@@ -79,6 +84,8 @@ struct Shuffled<T> {
     refill: Option<Refill<T>>,
     /// Where states can be asked for.
     book: Option<Book>,
+    /// The same where items come in any order: the position of the item in each place.
+    mixed: Option<(Arc<Unordered>, Vec<u64>)>,
 }
 
 /// Where a shuffle stands. What is in the buffer follows from it: which item went to which place is a matter of the draws
@@ -250,6 +257,14 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
             if let Some(book) = &mut self.book {
                 book.errors(chunk.len(), chunk.error_places());
             }
+            if let Some((unordered, positions)) = &mut self.mixed {
+                let rng = (missing == 0).then_some(&mut self.rng);
+                chunk = exchange(chunk, &mut self.values, &mut self.origins, rng, (unordered, positions));
+                if chunk.is_empty() {
+                    continue;
+                }
+                return Poll::Ready(Some(chunk));
+            }
             if missing == 0 {
                 // Each new item takes the place of a random one, which leaves in its stead.
                 let (values, origins) = chunk.columns_mut();
@@ -286,9 +301,52 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
         let (mut values, mut origins) = (self.values.split_off(keep), self.origins.split_off(keep));
         values.reverse();
         origins.reverse();
+        if let Some((unordered, positions)) = &mut self.mixed {
+            let mut given = positions.split_off(keep);
+            given.reverse();
+            unordered.gave(Given::Each(given), None);
+        }
         let chunk = Chunk::from_columns(values, origins);
         Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
     }
+}
+
+/// What a chunk becomes where each item takes the place of a random one; without a generator it fills the buffer. Notes
+/// positions along with the items.
+fn exchange<T>(
+    chunk: Chunk<T>,
+    values: &mut Vec<T>,
+    origins: &mut Vec<Origin>,
+    mut rng: Option<&mut Rng>,
+    (unordered, positions): (&Unordered, &mut Vec<u64>),
+) -> Chunk<T> {
+    let (mut out, mut given) = (Chunk::default(), Vec::new());
+    for (position, item) in unordered.last(chunk.len()).into_iter().zip(chunk) {
+        match (item, &mut rng) {
+            (Err(error), _) => {
+                out.push(Err(error));
+                given.push(position);
+            }
+            (Ok(item), None) => {
+                let (value, origin) = item.into_parts();
+                values.push(value);
+                origins.push(origin);
+                positions.push(position);
+            }
+            (Ok(item), Some(rng)) => {
+                let (value, origin) = item.into_parts();
+                let place = rng.below(values.len() as u64) as usize;
+                let value = std::mem::replace(&mut values[place], value);
+                let origin = std::mem::replace(&mut origins[place], origin);
+                given.push(std::mem::replace(&mut positions[place], position));
+                out.push(Ok(Item::new(value, origin)));
+            }
+        }
+    }
+    if !given.is_empty() {
+        unordered.gave(Given::Each(given), None);
+    }
+    out
 }
 
 impl<T> Shuffled<T> {
@@ -299,10 +357,13 @@ impl<T> Shuffled<T> {
         }
         // The same draws permute both columns.
         let (values, origins) = (&mut self.values, &mut self.origins);
-        let len = values.len();
+        let (len, mut positions) = (values.len(), self.mixed.as_mut().map(|(_, positions)| positions));
         let swap = |a: usize, b: usize| {
             values.swap(a, b);
             origins.swap(a, b);
+            if let Some(positions) = &mut positions {
+                positions.swap(a, b);
+            }
         };
         permute(&mut self.rng, swap, len);
         self.draining = true;

@@ -15,6 +15,9 @@ pub(crate) struct Plan {
     /// For each node of the flow that fills rows of batches: of how many items these are.
     pub rows: Vec<Option<usize>>,
     pub segments: Vec<SegmentPlan>,
+    /// Without workers, for the last node of what would be a segment, all of its nodes, if an epoch has to know which of
+    /// their output belongs to which input: a state must not depend on the number of workers.
+    pub groups: Vec<Vec<usize>>,
     /// The queue in front of the consumer; 0 for none.
     pub prefetch: Prefetch,
 }
@@ -85,6 +88,7 @@ impl Plan {
             places: vec![Place::Inline; flow.nodes.len()],
             rows: vec![None; flow.nodes.len()],
             segments: Vec::new(),
+            groups: vec![Vec::new(); flow.nodes.len()],
             prefetch: Prefetch {
                 items: if settings.workers == 0 { 0 } else { settings.prefetch.unwrap_or(PREFETCH) },
                 bytes: 0,
@@ -94,6 +98,13 @@ impl Plan {
         if settings.workers == 0 {
             plan.set_rows(flow);
             plan.share_out(settings);
+            if settings.resumable {
+                let segments = Plan::new(flow, &Settings { workers: 1, ..settings.clone() }).segments;
+                for segment in segments.into_iter().filter(|segment| segment.arity != Arity::One) {
+                    let last = *segment.nodes.last().expect("a segment has a node");
+                    plan.groups[last] = segment.nodes;
+                }
+            }
             return plan;
         }
         let mut depths = vec![0; flow.nodes.len()];
@@ -214,6 +225,7 @@ impl Plan {
             // Where an item becomes any number nobody can say how many places they move.
             let fans_out = node.hints().shardable && node.hints().arity == Arity::Any;
             let own = own || (fans_out && matches!(settings.order, Order::Bounded(_)));
+            let own = own || (settings.resumable && !goes_on_unordered(node, in_segment));
             for &(above, _) in &node.inputs {
                 needed[above] |= needed[id] || own;
             }
@@ -221,8 +233,22 @@ impl Plan {
         for segment in &mut self.segments {
             let last = *segment.nodes.last().expect("a segment has a node");
             let fans_out = segment.arity == Arity::Any && matches!(settings.order, Order::Bounded(_));
+            let fans_out = fans_out || (settings.resumable && segment.arity != Arity::One);
             segment.order = if needed[last] || fans_out { Order::Strict } else { settings.order };
         }
+    }
+
+    /// Which nodes are below a segment that does not keep order, or in one.
+    pub(crate) fn unordered(&self, flow: &Flow) -> Vec<bool> {
+        let mut unordered = vec![false; flow.nodes.len()];
+        for (id, node) in flow.nodes.iter().enumerate() {
+            let own = match self.places[id] {
+                Place::Segment(number) => self.segments[number].order != Order::Strict,
+                _ => false,
+            };
+            unordered[id] = own || node.inputs.iter().any(|&(above, _)| unordered[above]);
+        }
+        unordered
     }
 
     /// Finds the pipes whose output becomes the rows of batches, one after the other, so that they can be filled in place.
@@ -279,6 +305,15 @@ impl Plan {
     pub(crate) fn bytes(&self) -> usize {
         let queues = self.places.iter().map(|p| if let Place::Queue(q) = p { q.bytes } else { 0 });
         self.prefetch.bytes + self.segments.iter().map(|s| s.bytes).sum::<usize>() + queues.sum::<usize>()
+    }
+}
+
+/// Whether a state can be made of a node to which items come in any order.
+fn goes_on_unordered(node: &FlowNode, in_segment: bool) -> bool {
+    let hints = node.hints();
+    match hints.facts.role {
+        Role::Shuffle | Role::ShuffleWithinRank | Role::Batch(_) | Role::Prefetch(_) => true,
+        _ => in_segment && hints.arity == Arity::One,
     }
 }
 

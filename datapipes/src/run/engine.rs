@@ -14,7 +14,7 @@ use crate::graph::{AnyItems, Flow, Op};
 #[cfg(target_os = "linux")]
 use crate::graph::{FlowNode, Part, likeness};
 use crate::keep::{
-    ByPosition, Cursor, Input, Keeper, Marked, Pieces, Place as On, Recorder, Saving, Trace, Trim,
+    ByPosition, Cursor, Input, Keeper, Marked, Pieces, Place as On, Recorder, Saving, Trace, Trim, Unordered,
 };
 #[cfg(target_os = "linux")]
 use crate::plan::SegmentPlan;
@@ -34,7 +34,7 @@ use crate::run::pool::Pool;
 use crate::run::segment::{Learned, Segment, SegmentGauge, SegmentSettings};
 use crate::run::sieve::Sieve;
 use crate::settings::Settings;
-use crate::{Arity, Context, Error, ErrorKind, Items, Wanted, Work};
+use crate::{Arity, Context, Error, ErrorKind, Items, Order, Role, Wanted, Work};
 
 /// What a loader keeps from epoch to epoch.
 pub(crate) struct Engine {
@@ -168,6 +168,8 @@ pub(crate) struct EpochRun {
     splits: Mutex<Splits>,
     /// How far an epoch that goes on had come, by node.
     cursors: Option<Arc<Cursors>>,
+    /// Nodes whose items come, or leave, in any order, where states can be asked for.
+    unordered: Vec<bool>,
     /// Whether a log has become long.
     pub trim: Trim,
 }
@@ -285,6 +287,32 @@ impl EpochRun {
         (items, pieces, runs)
     }
 
+    /// The input of a node whose items come, or leave, in any order, and the log of it.
+    fn mixed(
+        self: &Arc<Self>,
+        id: usize,
+        above: (usize, usize),
+        round: u64,
+        wanted: Option<&Wanted>,
+        identity: bool,
+    ) -> (AnyItems, Arc<Unordered>) {
+        let cursor = self.cursor(id, wanted);
+        let of_input = cursor.and_then(|cursor| cursor.inputs.first()).map(Input::wanted).or(wanted.cloned());
+        let Wired { items, trace } = self.stream(above, round, of_input.as_ref());
+        let trace = trace.expect("everything in a loader that can go on has a way");
+        let begun = of_input.unwrap_or_else(|| Wanted::new(Vec::new(), 0));
+        let name = self.engine.flow.nodes[id].name.clone();
+        let marks = (self.is_mixed(above.0), identity);
+        (items, Unordered::new(name, trace, marks, self.trim.clone(), begun, cursor))
+    }
+
+    /// Whether what a node gives is counted anew by who goes on, since it comes in any order.
+    fn is_mixed(&self, id: usize) -> bool {
+        let node = &self.engine.flow.nodes[id];
+        let passes = matches!(node.hints().facts.role, Role::Prefetch(_)) || node.hints().arity == Arity::One;
+        self.unordered[id] || (passes && node.inputs.first().is_some_and(|&(above, _)| self.is_mixed(above)))
+    }
+
     fn sifted(
         &self,
         id: usize,
@@ -319,27 +347,24 @@ impl EpochRun {
         let plan = &self.engine.plan.segments[number];
         let above = flow.nodes[plan.nodes[0]].inputs[0];
         let last = *plan.nodes.last().expect("a segment has a node");
-        let (input, trace, pieces, runs) = if plan.arity == Arity::One {
+        let mut unordered = None;
+        let (input, trace, pieces, runs) = if self.unordered[last] {
+            let (input, trace) = self.mixed(last, above, round, wanted, false);
+            unordered = Some(trace.clone());
+            (input, Some(trace as Arc<dyn Trace>), None, None)
+        } else if plan.arity == Arity::One {
             let Wired { items, trace } = self.stream(above, round, wanted);
             (items, trace, None, None)
         } else {
             let (items, pieces, runs) = self.pieces(above, last, round, wanted);
             (items, pieces.clone().map(|pieces| pieces as Arc<dyn Trace>), pieces, runs)
         };
-        let links = plan.nodes.iter().map(|&id| {
-            let node = &flow.nodes[id].node;
-            let Op::Pipe(pipe) = &node.op else { unreachable!("only pipes are put into segments") };
-            Link {
-                pipe: pipe.clone(),
-                context: self.context(id, round),
-                edge: node.edge.clone(),
-                rows: self.rows(id),
-            }
-        });
-        let chain = Chain { links: links.collect(), input: flow.nodes[above.0].node.edge.clone() };
+        let chain =
+            Chain { links: self.links(&plan.nodes, round), input: flow.nodes[above.0].node.edge.clone() };
         let settings = SegmentSettings {
             work: plan.work,
-            order: plan.order,
+            // What was stopped in order goes on in order, to its end.
+            order: if self.cursors.is_some() && unordered.is_none() { Order::Strict } else { plan.order },
             in_flight: plan.in_flight,
             start: plan.start,
             workers: plan.workers,
@@ -361,9 +386,23 @@ impl EpochRun {
         });
         let edge = &flow.nodes[last].node.edge;
         let (gauge, learned) = (self.segments[number].clone(), self.engine.learned[number].clone());
-        let segment = Segment::new(chain, input, settings, spawner, gauge, learned, pieces);
+        let segment = Segment::new(chain, input, settings, spawner, gauge, learned, pieces, unordered);
         let items = self.sifted(last, edge.restore(Box::new(segment)), runs, wanted);
         Wired { items, trace }
+    }
+
+    fn links(&self, nodes: &[usize], round: u64) -> Vec<Link> {
+        let link = |&id: &usize| {
+            let node = &self.engine.flow.nodes[id].node;
+            let Op::Pipe(pipe) = &node.op else { unreachable!("only pipes are put into segments") };
+            Link {
+                pipe: pipe.clone(),
+                context: self.context(id, round),
+                edge: node.edge.clone(),
+                rows: self.rows(id),
+            }
+        };
+        nodes.iter().map(link).collect()
     }
 
     #[cfg(target_os = "linux")]
@@ -396,18 +435,14 @@ impl EpochRun {
         };
         // A pipe's `apply` is a user's code too.
         let applied = catch_unwind(AssertUnwindSafe(|| match (&node.op, &trace) {
-            (Op::Pipe(pipe), Some(Ways::Pieces(pieces))) => {
-                let input = self.engine.flow.nodes[flow_node.inputs[0].0].node.edge.clone();
-                let (pipe, context) = (pipe.clone(), context.clone());
-                let chunks = input.erase(one(inputs));
-                let apply = move |piece| pipe.apply(piece, &context);
-                vec![node.edge.restore(Box::new(Pieced::new(
-                    chunks,
-                    input,
-                    node.edge.clone(),
-                    pieces.clone(),
-                    apply,
-                )))]
+            (Op::Pipe(_), Some(Ways::Pieces(pieces))) => {
+                let group = &self.engine.plan.groups[id];
+                let edge =
+                    self.engine.flow.nodes[self.engine.flow.nodes[group[0]].inputs[0].0].node.edge.clone();
+                let chain = Chain { links: self.links(group, round), input: edge.clone() };
+                let (chunks, pieces) = (edge.erase(one(inputs)), pieces.clone());
+                let apply = move |piece, first| chain.apply(piece, first);
+                vec![node.edge.restore(Box::new(Pieced::new(chunks, edge, node.edge.clone(), pieces, apply)))]
             }
             _ => applies(inputs),
         }));
@@ -427,7 +462,11 @@ impl EpochRun {
                     Some(produced) => node.edge.counted(items, None, Some(produced)),
                     None => items,
                 };
-                let mut items = node.edge.guard(items, context.clone());
+                let mut items = match trace {
+                    // Each link of the chain has a guard of its own.
+                    Some(Ways::Pieces(_)) => items,
+                    _ => node.edge.guard(items, context.clone()),
+                };
                 if matches!(node.op, Op::Pipe(_)) && hints.work == Work::Io {
                     items = node.edge.restore(Box::new(Driven::new(
                         node.edge.erase(items),
@@ -483,13 +522,29 @@ impl EpochRun {
         let above = |wanted: Option<&Wanted>| -> Vec<Wired> {
             flow_node.inputs.iter().map(|&input| self.stream(input, round, wanted)).collect()
         };
-        let nothing = Keeper { recorder: None, kept: None, wanted: wanted.cloned() };
+        let nothing = Keeper { recorder: None, kept: None, wanted: wanted.cloned(), unordered: None };
         if !self.engine.settings.resumable {
             let inputs = if let Op::Rerun(_) = node.op { Vec::new() } else { above(None) };
             let inputs = inputs.into_iter().map(|input| input.items).collect();
             return Keeping { context, inputs, trace: None, runs: None, recorder: None };
         }
         let is_pipe = matches!(node.op, Op::Pipe(_));
+        if self.unordered[id] {
+            let identity = hints.arity == Arity::One;
+            let (items, unordered) = self.mixed(id, flow_node.inputs[0], round, wanted, identity);
+            let edge = &self.engine.flow.nodes[flow_node.inputs[0].0].node.edge;
+            let items = edge.counted(items, Some(unordered.counter().clone()), None);
+            let kept = self.cursor(id, wanted).map(|cursor| cursor.kept.clone().into());
+            let trace = Some(Ways::Plain(unordered.clone()));
+            let keeper = Keeper { recorder: None, kept, wanted: None, unordered: Some(unordered) };
+            return Keeping {
+                context: context.with_keeper(keeper),
+                inputs: vec![items],
+                trace,
+                runs: None,
+                recorder: None,
+            };
+        }
         if let Op::Source(_) = node.op {
             let runs = wanted.filter(|_| !hints.facts.by_position).map(|_| vec![vec![(0, u64::MAX)]]);
             let trace = Some(Ways::Plain(Arc::new(ByPosition(name.clone()))));
@@ -500,6 +555,13 @@ impl EpochRun {
                 runs,
                 recorder: None,
             };
+        }
+        if let Some(&first) = self.engine.plan.groups[id].first() {
+            let (items, pieces, runs) =
+                self.pieces(self.engine.flow.nodes[first].inputs[0], id, round, wanted);
+            let trace = pieces.map(Ways::Pieces);
+            let (context, runs) = (context.with_keeper(nothing), runs.map(|runs| vec![runs]));
+            return Keeping { context, inputs: vec![items], trace, runs, recorder: None };
         }
         if is_pipe && (hints.facts.by_position || hints.shardable) && hints.arity == Arity::One {
             let Wired { items, trace } = one(above(wanted));
@@ -523,19 +585,13 @@ impl EpochRun {
                 recorder: None,
             };
         }
-        if is_pipe && hints.shardable {
-            let (items, pieces, runs) = self.pieces(flow_node.inputs[0], id, round, wanted);
-            let trace = pieces.map(Ways::Pieces);
-            let (context, runs) = (context.with_keeper(nothing), runs.map(|runs| vec![runs]));
-            return Keeping { context, inputs: vec![items], trace, runs, recorder: None };
-        }
         // It looks at its inputs as a whole.
         let cursor = self.cursor(id, wanted);
         let kept = cursor.map(|cursor| cursor.kept.clone().into());
         let outputs = node.outputs();
         let runs =
             cursor.map(|cursor| cursor.outputs.iter().map(|&output| vec![(output, u64::MAX)]).collect());
-        let keeper = Keeper { recorder: None, kept, wanted: None };
+        let keeper = Keeper { recorder: None, kept, wanted: None, unordered: None };
         let (trim, name) = (self.trim.clone(), name.clone());
         if let Op::Rerun(_) = node.op {
             let untouched = cursor.and_then(|cursor| {
@@ -644,6 +700,27 @@ impl Ways {
     }
 }
 
+/// Nodes whose items come, or leave, in any order, where states can be asked for; of an epoch that goes on, those for which
+/// it was so.
+fn unordered(engine: &Engine, goes_on: Option<&Cursors>) -> Vec<bool> {
+    let nodes = engine.flow.nodes.iter().enumerate();
+    match goes_on {
+        _ if !engine.settings.resumable => vec![false; engine.flow.nodes.len()],
+        Some(cursors) if !cursors.is_empty() => {
+            nodes.map(|(_, node)| cursors.get(&node.name).is_some_and(|cursor| cursor.unordered)).collect()
+        }
+        _ => {
+            let unordered = engine.plan.unordered(&engine.flow);
+            let own = |id: usize| match engine.plan.places[id] {
+                Place::Segment(number) => engine.plan.segments[number].nodes.last() == Some(&id),
+                Place::Inline => true,
+                Place::Queue(_) => false,
+            };
+            nodes.map(|(id, _)| unordered[id] && own(id)).collect()
+        }
+    }
+}
+
 /// What stands above a node that has not asked for it yet: as it was.
 struct Untouched(Arc<Cursors>, Vec<Arc<str>>);
 
@@ -712,7 +789,12 @@ impl<T: Send + 'static> Running<T> {
             root_queue: Arc::default(),
             device: OnceLock::new(),
             splits: Mutex::default(),
-            cursors: goes_on.as_ref().map(|(_, cursors)| cursors.clone()),
+            unordered: unordered(engine, goes_on.as_ref().map(|(_, cursors)| &**cursors)),
+            // Where nothing had begun, everything begins.
+            cursors: goes_on
+                .as_ref()
+                .map(|(_, cursors)| cursors.clone())
+                .filter(|cursors| !cursors.is_empty()),
             trim: Trim::default(),
             engine: engine.clone(),
         });

@@ -133,6 +133,8 @@ pub(super) struct Morsel {
     pub items: usize,
     /// How many items came out of it so far, and what they keep alive.
     pub out: Weight,
+    /// Which of the input its first item is, where that has to be known.
+    pub begin: u64,
     /// How many items of later morsels went before those it still has.
     pub overtaken: usize,
 }
@@ -168,7 +170,15 @@ impl Morsel {
                 ringer,
             });
             let (slot, running) = (Box::new(take), Running::Crew);
-            return Morsel { slot, _running: running, fate, items, out: Weight::default(), overtaken: 0 };
+            return Morsel {
+                slot,
+                _running: running,
+                fate,
+                items,
+                out: Weight::default(),
+                begin: 0,
+                overtaken: 0,
+            };
         }
         let morsel = async move {
             // The queue must end before the bell rings.
@@ -247,7 +257,15 @@ impl Morsel {
             #[cfg(target_os = "linux")]
             Spawner::Crew(..) => unreachable!("sent to the crew above"),
         };
-        Morsel { slot: Box::new(take), _running: running, fate, items, out: Weight::default(), overtaken: 0 }
+        Morsel {
+            slot: Box::new(take),
+            _running: running,
+            fate,
+            items,
+            out: Weight::default(),
+            begin: 0,
+            overtaken: 0,
+        }
     }
 
     /// Nanoseconds that an item of it took.

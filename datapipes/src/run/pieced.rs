@@ -13,8 +13,8 @@ const PIECE_NS: u128 = 200_000;
 /// Most items in a piece.
 const MOST: usize = 1 << 14;
 
-/// Makes a stream of one.
-type Apply = Box<dyn FnMut(AnyItems) -> AnyItems + Send>;
+/// Makes a stream of one, whose first item has this number.
+type Apply = Box<dyn FnMut(AnyItems, u64) -> AnyItems + Send>;
 
 /// Applies what distributes over concatenation to one piece of its input after the other.
 pub(super) struct Pieced {
@@ -26,6 +26,8 @@ pub(super) struct Pieced {
     current: Option<(Box<dyn ErasedChunks>, Instant)>,
     size: usize,
     given: u64,
+    /// The number of the next item of the input.
+    first: u64,
 }
 
 /// What is above, cut off after some items.
@@ -66,10 +68,20 @@ impl Pieced {
         input: Arc<dyn Edge>,
         output: Arc<dyn Edge>,
         pieces: Arc<Pieces>,
-        apply: impl FnMut(AnyItems) -> AnyItems + Send + 'static,
+        apply: impl FnMut(AnyItems, u64) -> AnyItems + Send + 'static,
     ) -> Self {
         let tap = Arc::new(Mutex::new(Tap { chunks, left: 0, taken: 0, ended: false }));
-        Pieced { tap, apply: Box::new(apply), input, output, pieces, current: None, size: 1, given: 0 }
+        Pieced {
+            tap,
+            apply: Box::new(apply),
+            input,
+            output,
+            pieces,
+            current: None,
+            size: 1,
+            given: 0,
+            first: 0,
+        }
     }
 }
 
@@ -82,7 +94,7 @@ impl ErasedChunks for Pieced {
                     self.tap.lock().unwrap_or_else(PoisonError::into_inner).left =
                         self.size.min(self.pieces.limit());
                     let tapped = self.input.restore(Box::new(Tapped(self.tap.clone(), self.pieces.clone())));
-                    let current = self.output.erase((self.apply)(tapped));
+                    let current = self.output.erase((self.apply)(tapped, self.first));
                     self.current.insert((current, Instant::now()))
                 }
             };
@@ -97,6 +109,7 @@ impl ErasedChunks for Pieced {
                     let mut tap = self.tap.lock().unwrap_or_else(PoisonError::into_inner);
                     let (taken, given) = (std::mem::take(&mut tap.taken), std::mem::take(&mut self.given));
                     self.pieces.push(taken, given);
+                    self.first += taken;
                     if tap.ended || tap.left > 0 {
                         // The input has ended, or the chain did by itself.
                         return Poll::Ready(None);

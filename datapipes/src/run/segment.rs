@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::graph::{AnyChunk, AnyItems, ErasedChunks};
 use crate::items::Demand;
-use crate::keep::Pieces;
+use crate::keep::{Pieces, Unordered};
 use crate::run::morsel::{Chain, Line, Morsel, Spawner};
 use crate::run::pieced::Pieced;
 use crate::run::window::Window;
@@ -104,6 +104,9 @@ pub(crate) struct Segment {
     learned: Arc<Learned>,
     /// Which output belongs to which input, where that has to be known.
     pieces: Option<Arc<Pieces>>,
+    unordered: Option<Arc<Unordered>>,
+    /// Inline, one comes out for one that goes in: which of the input is next.
+    inline_at: u64,
     delivered: usize,
     /// Bytes an item that went in keeps alive once it is through, on average.
     bytes_per_item: f64,
@@ -142,7 +145,7 @@ struct Input {
 }
 
 /// The input of an inline chain; it can be shut, upon which the chain runs dry.
-struct Tap(Arc<Mutex<Input>>);
+struct Tap(Arc<Mutex<Input>>, Option<Arc<Unordered>>);
 
 impl ErasedChunks for Tap {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
@@ -158,6 +161,9 @@ impl ErasedChunks for Tap {
             Poll::Ready(Some(chunk)) => {
                 input.items += chunk.len as u64;
                 input.taken += (chunk.len - chunk.errors) as u64;
+                if let Some(unordered) = &self.1 {
+                    unordered.took(chunk.len);
+                }
             }
             Poll::Ready(None) => input.ended = true,
             Poll::Pending => {}
@@ -175,6 +181,7 @@ impl Segment {
         gauge: Arc<SegmentGauge>,
         learned: Arc<Learned>,
         pieces: Option<Arc<Pieces>>,
+        unordered: Option<Arc<Unordered>>,
     ) -> Self {
         let input = Input {
             chunks: chain.input.erase(input),
@@ -220,6 +227,8 @@ impl Segment {
             bytes_per_item: learned.weight.load(Ordering::Relaxed) as f64,
             learned,
             pieces,
+            unordered,
+            inline_at: 0,
             cost_ns: 0.0,
             probes: 0,
             idle_since: None,
@@ -235,19 +244,21 @@ impl Segment {
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn inline_chain(&self) -> Box<dyn ErasedChunks> {
+    fn inline_chain(&mut self) -> Box<dyn ErasedChunks> {
+        self.inline_at = self.unordered.as_ref().map_or(0, |unordered| unordered.took(0));
         let first = {
             let mut input = self.input();
             input.shut = false;
             input.taken
         };
-        let (tap, chain) = (Box::new(Tap(self.input.clone())), self.line.chain.clone());
+        let (tap, chain) =
+            (Box::new(Tap(self.input.clone(), self.unordered.clone())), self.line.chain.clone());
         match &self.pieces {
             None => chain.output().erase(chain.apply(chain.input.restore(tap), first)),
             Some(pieces) => {
                 let (input, output) = (chain.input.clone(), chain.output().clone());
                 let taken = self.input.clone();
-                Box::new(Pieced::new(tap, input, output, pieces.clone(), move |piece| {
+                Box::new(Pieced::new(tap, input, output, pieces.clone(), move |piece, _| {
                     let first = taken.lock().unwrap_or_else(PoisonError::into_inner).taken;
                     chain.apply(piece, first)
                 }))
@@ -324,7 +335,9 @@ impl Segment {
                     if let Some(pieces) = &self.pieces {
                         pieces.took(chunk.len);
                     }
+                    let begin = self.unordered.as_ref().map_or(0, |unordered| unordered.took(chunk.len));
                     self.spawn(chunk, first);
+                    self.flight.back_mut().expect("put there just now").begin = begin;
                 }
                 Poll::Ready(None) | Poll::Pending => return Idle::Starved,
             }
@@ -387,7 +400,11 @@ impl Segment {
                         for morsel in self.flight.iter_mut().take(place) {
                             morsel.overtaken += chunk.len;
                         }
-                        let out = &mut self.flight[place].out;
+                        let morsel = &mut self.flight[place];
+                        if let Some(unordered) = &self.unordered {
+                            unordered.gave_run(morsel.begin + morsel.out.items as u64, chunk.len);
+                        }
+                        let out = &mut morsel.out;
                         out.items += chunk.len;
                         out.bytes += chunk.bytes;
                         return Poll::Ready(Some(chunk));
@@ -535,6 +552,10 @@ impl Segment {
             self.gauge.items_in.fetch_add(items, Ordering::Relaxed);
             let cost = std::mem::take(&mut self.inline_ns) as f64 / items as f64;
             self.learn_cost(cost);
+        }
+        if let (Some(unordered), Poll::Ready(Some(chunk))) = (&self.unordered, &polled) {
+            unordered.gave_run(self.inline_at, chunk.len);
+            self.inline_at += chunk.len as u64;
         }
         polled
     }

@@ -103,7 +103,7 @@ fn write(saved: &Saved, to: &mut Writer<'_>) {
         }
         ascending(inputs, to);
         to.number(u64::from(cursor.is_some()));
-        let Some(Cursor { outputs, inputs, kept, pieces, round }) = cursor else { continue };
+        let Some(Cursor { outputs, inputs, kept, pieces, round, unordered }) = cursor else { continue };
         ascending(outputs, to);
         to.number(inputs.len() as u64);
         for Input { from, reach, held } in inputs {
@@ -118,6 +118,7 @@ fn write(saved: &Saved, to: &mut Writer<'_>) {
             to.number(*outside);
         }
         to.number(*round);
+        to.number(u64::from(*unordered));
     }
 }
 
@@ -171,6 +172,7 @@ fn cursor(from: &mut Reader<'_>) -> Result<Cursor> {
         cursor.pieces.push((from.number()?, from.number()?));
     }
     cursor.round = from.number()?;
+    cursor.unordered = bool_from(from)?;
     Ok(cursor)
 }
 
