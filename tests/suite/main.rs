@@ -12,6 +12,7 @@ mod kit;
 mod laws;
 #[cfg(target_os = "linux")]
 mod processes;
+mod resume;
 mod review;
 mod rows;
 mod samples;

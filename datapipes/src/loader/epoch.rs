@@ -121,6 +121,11 @@ impl<T: Send + 'static> Epoch<T> {
         (self, figures)
     }
 
+    /// The next item, with its origin; `None` at the end.
+    pub async fn next_item(&mut self) -> Option<Result<Item<T>>> {
+        std::future::poll_fn(|cx| self.poll_item(cx)).await
+    }
+
     /// The epoch with the origin of each item.
     pub fn items(self) -> impl Stream<Item = Result<Item<T>>> + Send + Unpin {
         let mut this = self;
@@ -283,10 +288,14 @@ impl<T> fmt::Debug for Epoch<T> {
 pub struct Blocking<T>(Epoch<T>);
 
 impl<T: Send + 'static> Blocking<T> {
+    /// The next item, with its origin; `None` at the end.
+    pub fn next_item(&mut self) -> Option<Result<Item<T>>> {
+        block_on(self.0.next_item())
+    }
+
     /// The iterator with the origin of each item.
-    pub fn items(self) -> impl Iterator<Item = Result<Item<T>>> {
-        let mut epoch = self.0;
-        std::iter::from_fn(move || block_on(std::future::poll_fn(|cx| epoch.poll_item(cx))))
+    pub fn items(mut self) -> impl Iterator<Item = Result<Item<T>>> {
+        std::iter::from_fn(move || self.next_item())
     }
 
     /// Where the epoch stands; see [`Epoch::state`].
