@@ -66,62 +66,57 @@ fn short_graphs_go_on() {
             .unbatch()
     });
     goes_on(|| {
-        let some = Graph::range(0..90).filter(|n| n % 3 != 0).flat_map(|n| vec![n; (n % 3) as usize]);
+        let some = Graph::range(0..60).filter(|n| n % 3 != 0).flat_map(|n| vec![n; (n % 3) as usize]);
         let io = some.map_async(async |n| if n % 10 == 4 { Err("bad") } else { Ok(n) });
-        io.map(uneven).shuffle(7).shuffle(2).batch(3)
+        io.shuffle(7).shuffle(2).batch(3)
     });
     goes_on(|| Graph::from_iter_with(|| 0..30u64).shuffle(4).batch(2));
 }
 
-/// An item that takes the longer the less its number is a power of two, so that others overtake it.
-fn uneven(n: u64) -> u64 {
-    let rounds = if n % 7 == 3 { 20_000 } else { 10 };
-    std::hint::black_box((0..rounds).fold(n, |sum, k| std::hint::black_box(sum ^ k)));
-    n
+/// Some items fail.
+fn failing(items: std::ops::Range<u64>) -> Graph<u64> {
+    Graph::range(items).try_map(|n| if n % 7 == 3 { Err("bad") } else { Ok(n) })
 }
 
-/// In any order: what was delivered before and behind two stops is everything, once.
-fn goes_on_in_any_order(graph: impl Fn() -> Graph<Vec<u64>>) {
-    use crate::Order;
-    let loader = |workers, order| {
-        let builder = DataLoader::builder(graph()).seed(5).workers(workers).order(order);
-        builder.on_error(OnError::skip(1000)).resumable().build().unwrap()
-    };
-    let samples = |epoch: crate::Epoch<Vec<u64>>, most| {
-        let mut epoch = epoch.blocking();
-        let items: Vec<u64> = (&mut epoch).take(most).flat_map(|batch| batch.unwrap()).collect();
-        (items, State::from_bytes(&epoch.state().unwrap().to_bytes()).unwrap())
-    };
-    let (mut whole, _) = samples(loader(0, Order::Strict).epoch(0), usize::MAX);
-    whole.sort();
-    let orders = [Order::Arrival, Order::Bounded(16), Order::Strict];
-    for (case, stop) in (0..12).flat_map(|case| (0..10).map(move |stop| (case, stop))) {
-        let order = |at: usize| orders[(case + at * (case / 3)) % 3];
-        let workers = |at: usize| [2, 1, 0, 2][(case + at) % 4];
-        let (first, state) = samples(loader(2, order(0)).epoch(0), stop);
-        let (second, state) = samples(loader(workers(1), order(1)).resume(&state).unwrap(), 2);
-        let (third, state) = samples(loader(workers(2), order(2)).resume(&state).unwrap(), 1);
-        let (rest, end) = samples(loader(workers(3), order(1)).resume(&state).unwrap(), usize::MAX);
-        assert!(end.is_finished());
-        let parts = [first.len(), second.len(), third.len(), rest.len()];
-        let mut all = [first, second, third, rest].concat();
-        all.sort();
-        assert_eq!(all, whole, "stopped at {stop}, case {case}, parts {parts:?}");
+#[test]
+fn what_counts_goes_on() {
+    goes_on(|| failing(0..20).take(9));
+    goes_on(|| failing(0..20).skip(9));
+    goes_on(|| failing(0..20).skip(3).take(30).enumerate());
+    goes_on(|| failing(0..30).shuffle(5).enumerate().filter(|(n, _)| n % 2 == 0).enumerate());
+    goes_on(|| failing(0..20).shuffle(4).prefetch(3).batch(3));
+}
+
+#[test]
+fn joins_go_on() {
+    let three = || [failing(0..9), failing(3..4), failing(20..31).shuffle(4)];
+    goes_on(move || Graph::concat(three()));
+    goes_on(move || Graph::mux(three()));
+    goes_on(move || Graph::join(Vec::from(three()), crate::pipes::Mux::new(3).stop_at_first()));
+    goes_on(move || Graph::greedy_join(three()));
+    goes_on(|| failing(0..20).zip(failing(1..15).shuffle(4)));
+    goes_on(|| failing(0..12).zip3(failing(1..15), failing(3..20).batch(2)));
+    goes_on(|| Graph::join((failing(0..9), Graph::range(0..12)), crate::pipes::Zip::new().strict()));
+    for (cycle, block) in [(1, 1), (2, 3), (3, 1), (2, 20)] {
+        let five = || [5, 0, 9, 1, 6].map(|n| failing(10 * n..11 * n));
+        goes_on(move || Graph::interleave(five(), cycle, block));
     }
 }
 
 #[test]
-fn any_order_goes_on() {
-    goes_on_in_any_order(|| Graph::range(0..60).map(uneven).batch(3));
-    goes_on_in_any_order(|| Graph::range(0..60).map(uneven).shuffle(7).batch(3).map(|batch| batch));
-    goes_on_in_any_order(|| {
-        let some = Graph::range(0..90).filter(|n| n % 3 != 0).flat_map(|n| vec![n; (n % 3) as usize]);
-        let io = some.map_async(async |n| {
-            if n % 5 == 0 {
-                tokio::task::yield_now().await;
-            }
-            if n % 10 == 4 { Err("bad") } else { Ok(n) }
-        });
-        io.map(uneven).shuffle(7).shuffle(2).batch(3)
-    });
+fn mixes_go_on() {
+    use crate::pipes::Stop;
+    for stop in [Stop::FirstExhausted, Stop::AllExhausted, Stop::CycleUntilAll, Stop::CycleForever] {
+        let inputs =
+            || [(failing(0..9).shuffle(3), 2.0), (failing(0..4).shuffle(2), 1.0), (Graph::range(0..0), 1.0)];
+        goes_on(move || Graph::mix_until(stop, inputs()).take(30));
+    }
+}
+
+#[test]
+fn rounds_go_on() {
+    goes_on(|| failing(0..5).repeat(3));
+    goes_on(|| failing(0..8).shuffle(3).repeat(3).batch(2));
+    goes_on(|| failing(0..4).shuffle(3).repeat(2).shuffle(2).repeat(2).enumerate());
+    goes_on(|| Graph::mux([failing(0..4).shuffle(3), Graph::range(7..9)]).cycle().take(20));
 }
