@@ -6,6 +6,8 @@ mod compare;
 mod serial;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_bytes;
 
 use std::fmt;
 use std::sync::Arc;
