@@ -7,6 +7,8 @@ mod serial;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_bytes;
+#[cfg(test)]
 mod tests_order;
 
 use std::fmt;

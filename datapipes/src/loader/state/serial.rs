@@ -1,1 +1,234 @@
-//! A state for serde.
+//! A state for serde: with names where people read it, as its bytes elsewhere.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Unexpected, Visitor};
+use serde::ser::{Serialize, Serializer};
+
+use super::bytes::{VERSION, damaged, later};
+use super::{Saved, SavedNode, State};
+use crate::Result;
+use crate::keep::{Cursor, Input};
+
+/// In formats that people read (JSON, TOML) all of it by name, and the checksum of the bytes beside it; in others the
+/// bytes of [`to_bytes`](State::to_bytes).
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            Form::of(self).serialize(serializer)
+        } else {
+            serializer.serialize_bytes(&self.to_bytes())
+        }
+    }
+}
+
+/// Refuses what [`from_bytes`](State::from_bytes) refuses, and fields that it does not know.
+impl<'de> Deserialize<'de> for State {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            Form::deserialize(deserializer)?.into_state().map_err(de::Error::custom)
+        } else {
+            deserializer.deserialize_byte_buf(Bytes)
+        }
+    }
+}
+
+struct Bytes;
+
+impl<'de> Visitor<'de> for Bytes {
+    type Value = State;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the bytes of a state")
+    }
+    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<State, E> {
+        State::from_bytes(bytes).map_err(E::custom)
+    }
+    /// Of formats that have no bytes.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<State, A::Error> {
+        let mut bytes = Vec::new();
+        while let Some(byte) = seq.next_element()? {
+            bytes.push(byte);
+        }
+        self.visit_bytes(&bytes)
+    }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    version: Version,
+    seed: u64,
+    epoch: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    finished: bool,
+    delivered: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    skipped: u64,
+    world: u64,
+    nodes: Vec<Node>,
+    check: Hex,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Node {
+    name: String,
+    kind: String,
+    #[serde(default, skip_serializing_if = "is_default")]
+    settings: String,
+    #[serde(default, skip_serializing_if = "is_default")]
+    inputs: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cursor: Option<Place>,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    outputs: Vec<u64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    inputs: Vec<Feed>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    kept: Hex,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pieces: Vec<(u64, u64)>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    round: u64,
+}
+
+#[derive(Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Feed {
+    from: u64,
+    reach: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    held: Vec<u64>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl Form {
+    fn of(state: &State) -> Form {
+        let Saved { seed, epoch, finished, delivered, skipped, world, nodes } = &*state.0;
+        let node = |SavedNode { name, kind, settings, inputs, cursor }: &SavedNode| Node {
+            name: name.clone(),
+            kind: kind.clone(),
+            settings: settings.clone(),
+            inputs: inputs.clone(),
+            cursor: cursor.as_ref().map(Place::of),
+        };
+        Form {
+            version: Version,
+            seed: *seed,
+            epoch: *epoch,
+            finished: *finished,
+            delivered: *delivered,
+            skipped: *skipped,
+            world: *world,
+            nodes: nodes.iter().map(node).collect(),
+            check: Hex(check(state)),
+        }
+    }
+
+    fn into_state(self) -> Result<State> {
+        let Form { version: Version, seed, epoch, finished, delivered, skipped, world, nodes, check: wanted } =
+            self;
+        let node = |Node { name, kind, settings, inputs, cursor }| SavedNode {
+            name,
+            kind,
+            settings,
+            inputs,
+            cursor: cursor.map(Place::into_cursor),
+        };
+        let nodes = nodes.into_iter().map(node).collect();
+        let state = State::checked(Saved { seed, epoch, finished, delivered, skipped, world, nodes })?;
+        match check(&state) == wanted.0 {
+            true => Ok(state),
+            false => Err(damaged("its checksum is another")),
+        }
+    }
+}
+
+/// What the bytes end with, the highest digit first.
+fn check(state: &State) -> Vec<u8> {
+    state.to_bytes().into_iter().rev().take(8).collect()
+}
+
+impl Place {
+    fn of(cursor: &Cursor) -> Place {
+        let Cursor { outputs, inputs, kept, pieces, round } = cursor;
+        let feed =
+            |Input { from, reach, held }: &Input| Feed { from: *from, reach: *reach, held: held.clone() };
+        Place {
+            outputs: outputs.clone(),
+            inputs: inputs.iter().map(feed).collect(),
+            kept: Hex(kept.clone()),
+            pieces: pieces.clone(),
+            round: *round,
+        }
+    }
+
+    fn into_cursor(self) -> Cursor {
+        let Place { outputs, inputs, kept, pieces, round } = self;
+        let input = |Feed { from, reach, held }| Input { from, reach, held };
+        Cursor { outputs, inputs: inputs.into_iter().map(input).collect(), kept: kept.0, pieces, round }
+    }
+}
+
+/// The version, which is refused as soon as it is another: what follows may have other fields then.
+struct Version;
+
+impl Serialize for Version {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(VERSION)
+    }
+}
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u64::deserialize(deserializer)? {
+            VERSION => Ok(Version),
+            version => Err(de::Error::custom(later(version))),
+        }
+    }
+}
+
+/// Bytes in hexadecimal digits.
+#[derive(Default, PartialEq)]
+struct Hex(Vec<u8>);
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let text: String = digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect();
+        serializer.serialize_str(&text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hex {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Digits)
+    }
+}
+
+struct Digits;
+
+impl Visitor<'_> for Digits {
+    type Value = Hex;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an even number of hexadecimal digits")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Hex, E> {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        let bytes = pairs.iter().map(|&[high, low]| Some((digit(high)? << 4 | digit(low)?) as u8));
+        match bytes.collect() {
+            Some(bytes) if rest.is_empty() => Ok(Hex(bytes)),
+            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
+        }
+    }
+}
