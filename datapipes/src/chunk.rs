@@ -128,6 +128,19 @@ impl<T> Chunk<T> {
         }
     }
 
+    /// The items and errors, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<(Origin, &T), &Error>> {
+        let (mut value, mut errors) = (0, self.errors.iter().peekable());
+        std::iter::from_fn(move || {
+            if let Some((_, error)) = errors.next_if(|(before, _)| *before <= value) {
+                return Some(Err(error));
+            }
+            let found = self.values.get(value)?;
+            value += 1;
+            Some(Ok((self.origins.at(value - 1), found)))
+        })
+    }
+
     /// The values and origins as columns, to be changed in step, if there are no errors between them.
     pub(crate) fn columns_mut(&mut self) -> (&mut [T], &mut [Origin]) {
         (&mut self.values, self.origins.list())

@@ -289,7 +289,8 @@ impl Error {
         self.0.node.as_deref()
     }
 
-    /// The item to which it happened: its coordinates, and its name where it has one.
+    /// The item to which it happened: its coordinates, and its name where it has one. What each node made of it is shown by
+    /// [`DataLoader::replay`](crate::DataLoader::replay).
     pub fn item(&self) -> Option<&Origin> {
         self.0.item.as_ref()
     }

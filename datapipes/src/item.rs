@@ -149,6 +149,27 @@ impl Origin {
         Origin { link: Some(Arc::new(Link::Joined(parts.into()))), index }
     }
 
+    /// The coordinates of the item of a source that it goes back to, unless it was made of several.
+    pub(crate) fn top(&self) -> &Origin {
+        let mut top = self;
+        while let Some(parent) = top.parent() {
+            top = parent;
+        }
+        top
+    }
+
+    /// Whether one of them is, or goes back to, the other or an item that the other was made of.
+    pub(crate) fn is_related(&self, other: &Origin) -> bool {
+        self.comes_from(other) || other.comes_from(self)
+    }
+
+    /// Whether it is this item, or goes back to it.
+    pub(crate) fn comes_from(&self, item: &Origin) -> bool {
+        self == item
+            || self.parts().iter().any(|part| part.comes_from(item))
+            || self.parent().is_some_and(|parent| parent.comes_from(item))
+    }
+
     /// Whether it is an item of a source, without name or parent.
     pub(crate) fn is_plain_root(&self) -> bool {
         self.link.is_none()

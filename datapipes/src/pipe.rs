@@ -246,6 +246,10 @@ pub struct Facts {
     /// What it gives at a position depends on nothing before: a source that can [open anywhere](Context::wanted), a
     /// one-in-one-out pipe that uses no more than the item and its number. False unless said otherwise.
     pub by_position: bool,
+    /// Whether what comes out is some of what goes in (values and origins as they were) in whatever order, so that the
+    /// [replay](crate::DataLoader::replay) of one sample may pass it by. A node of several outputs that says so decides by
+    /// the item alone which of them get it. False unless said otherwise.
+    pub selects: bool,
     /// Whether its items exist only once, so that nothing can be read again. False unless said otherwise.
     pub once: bool,
     /// What it does to the data set as a whole.
@@ -265,6 +269,7 @@ impl Default for Facts {
             many_readers: false,
             rows: false,
             by_position: false,
+            selects: false,
             once: false,
             role: Role::Plain,
             problems: Vec::new(),
@@ -330,6 +335,11 @@ impl Facts {
     /// For what goes by position: where an epoch goes on, it gives what [`Context::wanted`] says, and nothing else.
     pub fn with_positions(self) -> Self {
         Facts { by_position: true, ..self }
+    }
+
+    /// For what gives some of what goes in, unchanged, in whatever order.
+    pub fn with_selection(self) -> Self {
+        Facts { selects: true, ..self }
     }
 
     /// For a source whose items exist only once.

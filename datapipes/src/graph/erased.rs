@@ -1,6 +1,6 @@
 //! Nodes and edges without their types. Types are erased once per chunk, never per item.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,7 +8,7 @@ use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
 use crate::pipe::{Inputs, Rerun, Split};
-use crate::{Chunk, Context, Error, Items, Join, Pipe, Source};
+use crate::{Chunk, Context, Error, Items, Join, Origin, Pipe, Source};
 
 /// An `Items<T>` whose `T` only the edge knows.
 pub(crate) type AnyItems = Box<dyn Any + Send>;
@@ -25,6 +25,12 @@ pub(crate) struct AnyChunk {
 /// A stream of chunks whose `T` only the edge knows.
 pub(crate) trait ErasedChunks: Send {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>>;
+}
+
+/// An item or an error of a chunk, looked at.
+pub(crate) enum Look<'a> {
+    Item(Origin, &'a dyn Any),
+    Error(&'a Error),
 }
 
 /// What the executor can do with an edge without knowing the type of its items.
@@ -56,6 +62,10 @@ pub(crate) trait Edge: Send + Sync {
     fn fail_chunk(&self, error: Error) -> AnyChunk;
     /// How values are weighed: a `Weigh<T>`.
     fn weigher(&self) -> Box<dyn Any>;
+    /// Looks at the items and errors of a chunk, in order.
+    fn look<'a>(&self, chunk: &'a AnyChunk) -> Vec<Look<'a>>;
+    /// Of which type items are.
+    fn item_type(&self) -> TypeId;
 }
 
 /// How values of an edge are weighed, if they are of type `T`.
@@ -151,6 +161,19 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
 
     fn weigher(&self) -> Box<dyn Any> {
         Box::new(self.0.clone())
+    }
+
+    fn look<'a>(&self, chunk: &'a AnyChunk) -> Vec<Look<'a>> {
+        let chunk = chunk.chunk.downcast_ref::<Chunk<T>>().expect("edges are wired by type");
+        let look = chunk.iter().map(|item| match item {
+            Ok((origin, value)) => Look::Item(origin, value as &dyn Any),
+            Err(error) => Look::Error(error),
+        });
+        look.collect()
+    }
+
+    fn item_type(&self) -> TypeId {
+        TypeId::of::<T>()
     }
 }
 

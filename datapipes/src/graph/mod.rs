@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 pub use self::check::BuildError;
-pub(crate) use self::erased::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks, typed};
+pub(crate) use self::erased::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks, Look, typed};
 pub(crate) use self::flow::{Flow, FlowNode};
 pub(crate) use self::part::{Part, Recipe, likeness};
 
@@ -257,7 +257,7 @@ impl<T: Send + 'static> Pipe<T> for Pass {
         Arity::One
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_positions()
+        Facts::any_order().with_positions().with_selection()
     }
     fn is_resumable(&self) -> bool {
         true

@@ -4,6 +4,7 @@ mod builder;
 mod epoch;
 mod policy;
 mod prefetch_to_device;
+mod replay;
 mod state;
 mod stats;
 
@@ -16,6 +17,7 @@ pub use builder::Builder;
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
 pub use prefetch_to_device::{DeviceBlocking, DeviceEpoch, DeviceLoader};
+pub use replay::{Replay, Seen, Step};
 pub use state::State;
 pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 

@@ -88,7 +88,10 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
         Arity::One
     }
     fn facts(&self) -> Facts {
-        Facts::default().with_buffered(self.most).with_settings(format_args!("up to {}", self.most))
+        Facts::default()
+            .with_selection()
+            .with_buffered(self.most)
+            .with_settings(format_args!("up to {}", self.most))
     }
 }
 

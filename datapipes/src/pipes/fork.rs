@@ -47,6 +47,7 @@ pub(super) fn split_facts(outputs: usize, buffer: usize) -> Facts {
         _ => None,
     };
     Facts::any_order()
+        .with_selection()
         .with_settings(format_args!("{outputs} outputs, buffer {buffer}"))
         .with_buffered(buffer.saturating_mul(outputs.saturating_sub(1)))
         .with_problem(problem)

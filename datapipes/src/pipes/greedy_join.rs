@@ -52,7 +52,7 @@ impl<T: Send + 'static> Join<Vec<T>> for GreedyJoin {
         true
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_problem((self.inputs == 0).then_some("no inputs"))
+        Facts::any_order().with_selection().with_problem((self.inputs == 0).then_some("no inputs"))
     }
 }
 

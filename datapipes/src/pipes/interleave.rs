@@ -84,7 +84,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
             _ => None,
         };
         let settings = format!("{} at a time, blocks of {}", self.cycle, self.block);
-        Facts::any_order().with_settings(settings).with_problem(problem)
+        Facts::any_order().with_selection().with_settings(settings).with_problem(problem)
     }
 }
 

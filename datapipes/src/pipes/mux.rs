@@ -34,6 +34,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Mux {
     }
     fn facts(&self) -> Facts {
         Facts { needs_order: self.stop_at_first, ..Facts::default() }
+            .with_selection()
             .with_settings(if self.stop_at_first { "stop at first" } else { "" })
             .with_problem((self.inputs == 0).then_some("no inputs"))
     }

@@ -27,6 +27,7 @@ impl<T: Send + 'static> Pipe<T> for Prefetch {
     }
     fn facts(&self) -> Facts {
         Facts::any_order()
+            .with_selection()
             .with_role(Role::Prefetch(self.0))
             .with_positions()
             .with_buffered(self.0)

@@ -52,6 +52,7 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
     fn facts(&self) -> Facts {
         let settings = self.rounds.map_or("without end".to_owned(), |rounds| rounds.to_string());
         Facts::any_order()
+            .with_selection()
             .with_settings(settings)
             .with_problem((self.rounds == Some(0)).then_some("a repeat of zero rounds"))
     }

@@ -52,6 +52,7 @@ impl<T: Send + 'static> Pipe<T> for Sample {
     }
     fn facts(&self) -> Facts {
         Facts::default()
+            .with_selection()
             .with_buffered(self.0)
             .with_settings(self.0)
             .with_problem((self.0 == 0).then_some("a sample of zero items"))

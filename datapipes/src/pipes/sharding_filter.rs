@@ -21,7 +21,7 @@ impl<T: Send + 'static> Pipe<T> for ShardingFilter {
         shard(input, cx, None)
     }
     fn facts(&self) -> Facts {
-        Facts::default().with_role(Role::Shard { can_pad: false }).with_buffered(1)
+        Facts::default().with_selection().with_role(Role::Shard { can_pad: false }).with_buffered(1)
     }
 }
 
@@ -43,7 +43,7 @@ impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
         shard(input, cx, Some(Item::clone))
     }
     fn facts(&self) -> Facts {
-        Facts::default().with_role(Role::Shard { can_pad: true }).with_buffered(1)
+        Facts::default().with_selection().with_role(Role::Shard { can_pad: true }).with_buffered(1)
     }
 }
 

@@ -66,6 +66,7 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
     }
     fn facts(&self) -> Facts {
         Facts::any_order()
+            .with_selection()
             .with_buffered(self.buffer)
             .with_role(if self.within_rank { Role::ShuffleWithinRank } else { Role::Shuffle })
             .with_settings(self.buffer)

@@ -53,7 +53,7 @@ impl<T: Send + 'static> Pipe<T> for Skip {
         Some(input.saturating_sub(self.0))
     }
     fn facts(&self) -> Facts {
-        Facts::default().with_settings(self.0)
+        Facts::default().with_settings(self.0).with_selection()
     }
 }
 

@@ -44,7 +44,7 @@ impl<T: Send + 'static> Pipe<T> for Take {
         Some(input.min(self.0))
     }
     fn facts(&self) -> Facts {
-        Facts::default().with_settings(self.0)
+        Facts::default().with_settings(self.0).with_selection()
     }
 }
 

@@ -74,7 +74,7 @@ impl Engine {
     }
 
     /// The runtime for I/O: the caller's where it has one that runs by itself, else a small one of our own.
-    fn io(&self, may_use_callers: bool) -> std::io::Result<Handle> {
+    pub(super) fn io(&self, may_use_callers: bool) -> std::io::Result<Handle> {
         // A runtime of one thread stands still while its thread trains; it would not work ahead.
         if may_use_callers
             && let Ok(handle) = Handle::try_current()

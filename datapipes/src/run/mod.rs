@@ -10,6 +10,7 @@
 //! - [`stable`]: a thread for work that has to stay on one, such as uploads to a device.
 //! - [`ahead`]: reads an epoch on such a thread and uploads what comes, ahead of the consumer.
 //! - [`children`]: processes of their own for parts of a graph.
+//! - [`replay`]: one sample once more, node by node.
 //! - [`engine`]: wires a flow by its plan.
 //! - [`blocking`](blocking()): blocking work of stores and tables, which have no graph around them.
 
@@ -24,6 +25,7 @@ mod engine;
 mod morsel;
 mod pieced;
 mod pool;
+mod replay;
 mod segment;
 mod sieve;
 mod stable;
@@ -33,6 +35,7 @@ pub(crate) use ahead::{Ahead, AheadGauge, Upload};
 pub use block_on::block_on;
 pub use blocking::blocking;
 pub(crate) use engine::{Cursors, Engine, EpochRun, Running};
+pub(crate) use replay::{Carried, Replayer, Stage, Way};
 pub(crate) use stable::StableThread;
 
 use std::future::Future;

@@ -1,0 +1,361 @@
+//! Runs one sample through the graph again, and shows what each node made of it.
+
+mod shown;
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::DataLoader;
+use crate::chunk::Chunk;
+use crate::error::escape;
+use crate::graph::Look;
+use crate::run::{Carried, Replayer, Stage, Way};
+use crate::{Error, ErrorKind, Item, Origin, Result};
+use shown::{SHOWN, shown};
+
+/// One sample's way through the graph: what [`DataLoader::replay`] gives. As text it is a table, a node a line.
+pub struct Replay {
+    epoch: u64,
+    origin: Origin,
+    steps: Vec<Step>,
+    made: Vec<Box<dyn Any + Send>>,
+}
+
+/// What one node made of the sample.
+#[derive(Clone, Debug)]
+pub struct Step {
+    node: Arc<str>,
+    kind: String,
+    part: Origin,
+    way: Way,
+    origins: Vec<Origin>,
+    errors: Vec<String>,
+    bytes: usize,
+    time: Duration,
+    shown: Vec<String>,
+}
+
+/// A [`Step`], while what the node made is there to be looked at; see [`DataLoader::replay_with`].
+pub struct Seen<'a> {
+    step: &'a Step,
+    values: Vec<&'a dyn Any>,
+}
+
+impl<T: Send + 'static> DataLoader<T> {
+    /// Runs one sample of an epoch through the graph again, and shows what each node made of it: which image gave the
+    /// NaN, and where. The origin is that of an item ([`Epoch::items`](crate::Epoch::items)) or of an error
+    /// ([`Error::item`]); of what was made of several, such as a batch, each part is replayed.
+    ///
+    /// Random numbers come from seed, epoch, node and origin, so augmentation is as it was. What selects (a shuffle, a
+    /// shard, a mix, a repeat) is passed by. The way ends before the first node that looks at the stream as a whole, such as a
+    /// [`batch`](crate::Graph::batch) or a user's function over the stream: what it gives depends on more than this sample, so
+    /// neither it nor what stands below is run. [`Replay::items`] is what had been made by then.
+    ///
+    /// A source that goes [by position](crate::Facts::by_position) is opened at the sample, any other is read from its
+    /// beginning until the sample comes. For data [by index](crate::Indexed) the order of the epoch is gone through for it
+    /// (some tens of nanoseconds a sample). Where siblings are grouped (members of an archive to samples) the whole archive is
+    /// read. Nodes run on this thread, one after the other; also those that are meant for processes of their own. It reads, and
+    /// blocks, and changes nothing: no cache is filled, and a running epoch is not disturbed. What a
+    /// [`cache`](crate::Graph::cache) gave was made in the epoch that filled it: replay that one.
+    ///
+    /// In a [`repeat`](crate::Graph::repeat) above nodes that make children, `0:17/3` may be round 3 of item 17 or child 3
+    /// of it in the first round; it is taken for the child if there is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such item, with what there is; [`ErrorKind::Unsupported`] if its source can be
+    /// read only once. What fails in a node is no error of the replay, but is shown at its [`Step`].
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph};
+    ///
+    /// let graph = Graph::range(0..1000)
+    ///     .map_random(|n, rng| n as f32 - rng.range_u64(0..10) as f32)
+    ///     .named("augment")
+    ///     .map(f32::sqrt)
+    ///     .named("root")
+    ///     .shuffle(100)
+    ///     .batch(10);
+    /// let loader = DataLoader::builder(graph).seed(7).build()?;
+    ///
+    /// // A batch with a NaN in it: which sample, and whose fault?
+    /// let mut batches = loader.epoch(3).blocking().items().map(Result::unwrap);
+    /// let batch = batches.find(|batch| batch.iter().any(|x| x.is_nan())).unwrap();
+    /// let place = batch.iter().position(|x| x.is_nan()).unwrap();
+    /// let sample = &batch.origin().parts()[place];
+    ///
+    /// let replay = loader.replay(3, sample)?;
+    /// println!("{replay}");
+    /// let steps: Vec<_> = replay.steps().iter().map(|step| (step.node(), step.is_run())).collect();
+    /// assert_eq!(steps, [("range", true), ("augment", true), ("root", true), ("shuffle", false), ("batch", false)]);
+    /// assert!(replay.steps()[1].shown()[0].starts_with('-'));
+    /// assert_eq!(replay.steps()[2].shown(), ["NaN"]);
+    /// assert!(replay.items::<f32>()[0].is_nan());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn replay(&self, epoch: u64, origin: &Origin) -> Result<Replay> {
+        self.replay_with(epoch, origin, |_| {})
+    }
+
+    /// The same, and calls `look` with each step while what was made is there: its values, of whatever type.
+    ///
+    /// # Errors
+    /// As [`replay`](DataLoader::replay).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph, Origin};
+    ///
+    /// let graph = Graph::from_vec(vec!["a", "b c"]).map(|text| text.split(' ').count()).map(|n| n > 1);
+    /// let loader = DataLoader::builder(graph).build()?;
+    /// let mut words = None;
+    /// loader.replay_with(0, &Origin::root(0, 1), |step| words = words.or(step.value::<usize>().copied()))?;
+    /// assert_eq!(words, Some(2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn replay_with(
+        &self,
+        epoch: u64,
+        origin: &Origin,
+        mut look: impl FnMut(&Seen<'_>),
+    ) -> Result<Replay> {
+        let mut parts = Vec::new();
+        parts_of(origin, &mut parts);
+        if parts.is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, format!("no item {origin}: it was made of none")));
+        }
+        let mut replay = Replay { epoch, origin: origin.clone(), steps: Vec::new(), made: Vec::new() };
+        for part in parts {
+            let replayer = Replayer::new(&self.engine, epoch, &part)?;
+            let made = replayer.run(&mut |stage| {
+                let (step, values) = Step::of(stage, &part);
+                look(&Seen { step: &step, values });
+                replay.steps.push(step);
+            })?;
+            replay.made.extend(made.into_iter().map(|made| made.chunk.chunk));
+        }
+        Ok(replay)
+    }
+}
+
+/// What an item was made of, in the end, without what comes twice.
+fn parts_of(origin: &Origin, to: &mut Vec<Origin>) {
+    let mut above = Some(origin);
+    while let Some(item) = above {
+        if item.source().is_none() && item.parent().is_none() {
+            return item.parts().iter().for_each(|part| parts_of(part, to));
+        }
+        above = item.parent();
+    }
+    if !to.contains(origin) {
+        to.push(origin.clone());
+    }
+}
+
+impl Replay {
+    /// Of which epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Of which item.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// What each node made, sources first; where the item was made of several, the way of one part after the other.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The first step at which something failed.
+    pub fn failed(&self) -> Option<&Step> {
+        self.steps.iter().find(|step| !step.errors.is_empty())
+    }
+
+    /// What was made of it in the end: what the graph gives, or what the node got that looks at the stream as a whole. Leaves
+    /// out what is not of this type.
+    pub fn items<U: Send + 'static>(self) -> Vec<Item<U>> {
+        let chunks = self.made.into_iter().filter_map(|made| made.downcast::<Chunk<U>>().ok());
+        chunks.flat_map(|chunk| chunk.into_iter().flatten()).collect()
+    }
+}
+
+impl Step {
+    fn of<'a>(stage: &Stage<'a>, part: &Origin) -> (Step, Vec<&'a dyn Any>) {
+        let mut step = Step {
+            node: stage.node.name.clone(),
+            kind: stage.node.node.kind.clone(),
+            part: part.clone(),
+            way: stage.way,
+            origins: Vec::new(),
+            errors: Vec::new(),
+            bytes: 0,
+            time: stage.time,
+            shown: Vec::new(),
+        };
+        let mut values = Vec::new();
+        for &made in stage.made {
+            let made: &'a Carried = made;
+            step.bytes += made.chunk.bytes;
+            for look in made.look() {
+                match look {
+                    Look::Item(origin, value) => {
+                        step.origins.push(origin);
+                        if step.shown.len() < SHOWN {
+                            step.shown.push(shown(value).unwrap_or_default());
+                        }
+                        values.push(value);
+                    }
+                    Look::Error(error) => step.errors.push(error.to_string()),
+                }
+            }
+        }
+        (step, values)
+    }
+
+    /// The node's name.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// What the node is: `shuffle`, `map`.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Which item is on its way here: the one that was asked for, or a part of it.
+    pub fn part(&self) -> &Origin {
+        &self.part
+    }
+
+    /// Whether the node was run. If not, it selects and was passed by, or [`why_not`](Step::why_not) says what it is.
+    pub fn is_run(&self) -> bool {
+        self.way == Way::Run
+    }
+
+    /// Why the way ends before this node; `None` if it does not.
+    pub fn why_not(&self) -> Option<&'static str> {
+        match self.way {
+            Way::Stopped(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// The origins of what it gave.
+    pub fn origins(&self) -> &[Origin] {
+        &self.origins
+    }
+
+    /// What failed in it, in words.
+    pub fn errors(&self) -> &[String] {
+        &self.errors
+    }
+
+    /// About how many bytes the values keep alive, as queues count them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How long it took.
+    pub fn time(&self) -> Duration {
+        self.time
+    }
+
+    /// The first values in words, where they are numbers, text or tensors (of which it says how many numbers are NaN or
+    /// infinite); else empty. At most four.
+    pub fn shown(&self) -> &[String] {
+        &self.shown
+    }
+}
+
+impl<'a> Seen<'a> {
+    /// The first value, if it is of this type.
+    pub fn value<U: 'static>(&self) -> Option<&'a U> {
+        self.values.first().and_then(|value| value.downcast_ref())
+    }
+
+    /// All values, whose origins are at the same places of [`Step::origins`].
+    pub fn values(&self) -> &[&'a dyn Any] {
+        &self.values
+    }
+}
+
+impl Deref for Seen<'_> {
+    type Target = Step;
+
+    fn deref(&self) -> &Step {
+        self.step
+    }
+}
+
+impl fmt::Debug for Seen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.step.fmt(f)
+    }
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay")
+            .field("epoch", &self.epoch)
+            .field("steps", &self.steps)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "replay of {} in epoch {}", escape(&self.origin.to_string()), self.epoch)?;
+        let width = self.steps.iter().map(|step| step.node.chars().count()).max().unwrap_or(0);
+        let mut part = None;
+        for step in &self.steps {
+            if part != Some(&step.part) && (part.is_some() || step.part != self.origin) {
+                write!(f, "\n {}", escape(&step.part.to_string()))?;
+            }
+            part = Some(&step.part);
+            write!(f, "\n  {:width$}  ", step.node)?;
+            match step.way {
+                Way::Passed => f.write_str("passed by")?,
+                Way::Stopped(why) => write!(f, "not run, nor what is below: {why}")?,
+                Way::Run => write!(f, "{step}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What it made, in a line: how many items of which origins, bytes, time, and the values or what failed.
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.origins.len();
+        match &self.origins[..] {
+            [] if self.errors.is_empty() => f.write_str("nothing came out")?,
+            [] => f.write_str("failed")?,
+            [one] => f.write_str(&escape(&one.to_string()))?,
+            [first, .., last] => {
+                let ends = format!("{first} to {last}");
+                write!(f, "{count} items, {}", escape(&ends))?;
+            }
+        }
+        if count > 0 {
+            write!(f, ", {} bytes", self.bytes)?;
+        }
+        write!(f, ", {:.1?}", self.time)?;
+        let shown: Vec<&str> =
+            self.shown.iter().map(String::as_str).filter(|shown| !shown.is_empty()).collect();
+        if !shown.is_empty() {
+            let dots = if count > SHOWN { ", …" } else { "" };
+            write!(f, ": {}{dots}", shown.join(", "))?;
+        }
+        for error in &self.errors {
+            write!(f, "; {error}")?;
+        }
+        Ok(())
+    }
+}

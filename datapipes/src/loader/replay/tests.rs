@@ -1,0 +1,245 @@
+use super::*;
+use crate::{Error as Failure, Graph, Indexed, Order, Tensor, Uneven};
+
+fn loader<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
+    DataLoader::builder(graph).seed(11).workers(0).build().unwrap()
+}
+
+/// Every item that an epoch gives is given again, alone.
+fn each_again<T: Send + PartialEq + fmt::Debug + 'static>(graph: Graph<T>) -> usize {
+    let loader = loader(graph);
+    let items: Vec<_> = loader.epoch(3).blocking().items().map(Result::unwrap).collect();
+    for item in &items {
+        let replay = loader.replay(3, item.origin()).unwrap();
+        assert_eq!(replay.items::<T>(), std::slice::from_ref(item), "{}", item.origin());
+    }
+    items.len()
+}
+
+fn names(replay: &Replay) -> Vec<(&str, bool)> {
+    replay.steps().iter().map(|step| (step.node(), step.is_run())).collect()
+}
+
+#[test]
+fn random_augmentation_is_as_it_was() {
+    let random = |n: u64, rng: &mut crate::Rng| (n, rng.next_u64());
+    assert_eq!(each_again(Graph::range(0..50).map_random(random).shuffle(20)), 50);
+    assert_eq!(each_again(Graph::from_iter_with(|| 5..25u64).sample_with(0.5).map_random(random)), {
+        let kept = Graph::from_iter_with(|| 5..25u64).sample_with(0.5);
+        loader(kept).epoch(3).blocking().count()
+    });
+    // In every round, and in rounds of rounds.
+    assert_eq!(each_again(Graph::range(0..7).map_random(random).repeat(3).shuffle(9)), 21);
+    assert_eq!(
+        each_again(
+            Graph::range(0..4)
+                .map_random(random)
+                .repeat(3)
+                .map_random(|a, rng| (a, rng.next_u64()))
+                .repeat(2)
+        ),
+        24
+    );
+    let loader = loader(Graph::range(0..9).map_random(random));
+    let of = |epoch| loader.replay(epoch, &Origin::root(0, 4)).unwrap().items::<(u64, u64)>().remove(0);
+    assert_eq!(of(1), of(1));
+    assert_ne!(of(1), of(2));
+}
+
+#[test]
+fn a_child_of_a_fan_out() {
+    let members = |n: u64| (0..n).map(move |k| (n, k));
+    let graph = || Graph::range(0..8).flat_map(members).map_random(|m, rng| (m, rng.next_u64()));
+    assert_eq!(each_again(graph().shuffle(5).sharding_filter()), 28);
+    let replay = loader(graph()).replay(0, &Origin::root(0, 6).child(2)).unwrap();
+    assert_eq!(names(&replay), [("range", true), ("flat_map", true), ("map_random", true)]);
+    assert_eq!(replay.steps()[1].origins(), [Origin::root(0, 6).child(2)]);
+    // All children of an item.
+    let all = loader(graph()).replay(0, &Origin::root(0, 6)).unwrap();
+    assert_eq!(all.steps()[1].origins().len(), 6);
+    // And in a later round of a repeat.
+    let twice = loader(graph().repeat(2));
+    let items: Vec<_> = twice.epoch(0).blocking().items().map(Result::unwrap).skip(28).collect();
+    for item in items {
+        assert_eq!(twice.replay(0, item.origin()).unwrap().items(), [item]);
+    }
+}
+
+#[test]
+fn an_error_is_shown_where_it_arises() {
+    let graph = Graph::range(0..9)
+        .map(|n| n + 1)
+        .try_map(|n| if n == 5 { Err("five") } else { Ok(n) })
+        .named("check")
+        .map(|n| n * 2)
+        .shuffle(4);
+    let loader = loader(graph);
+    let error = loader.epoch(0).blocking().find_map(Result::err).unwrap();
+    let replay = loader.replay(0, error.item().unwrap()).unwrap();
+    let failed = replay.failed().unwrap();
+    assert_eq!((failed.node(), failed.errors()), ("check", &[error.to_string()][..]));
+    assert_eq!(names(&replay), [("range", true), ("map", true), ("check", true)]);
+    assert_eq!(replay.steps()[1].shown(), ["5"]);
+    assert!(
+        replay.to_string().contains("failed") && replay.to_string().contains("check: 0:4: five"),
+        "{replay}"
+    );
+    assert!(replay.items::<u64>().is_empty());
+    // A panic likewise.
+    let panics = Graph::range(0..3).map(|n| if n == 1 { panic!("one") } else { n });
+    let replay = super::tests::loader(panics).replay(0, &Origin::root(0, 1)).unwrap();
+    assert_eq!(replay.failed().unwrap().errors(), ["map: 0:1: panicked: one"]);
+}
+
+#[test]
+fn the_image_that_gave_the_nan() {
+    let graph = Graph::range(0..20)
+        .map_random(|n, rng| {
+            let values = vec![n as f32, if n == 13 { 0.0 } else { 1.0 }, rng.range_u64(1..5) as f32];
+            Tensor::from_vec(values, [3]).unwrap()
+        })
+        .named("decode")
+        .try_map(|image| {
+            let values: Vec<f32> = image.as_slice::<f32>()?.iter().map(|x| (x / x) + 1.0).collect();
+            Tensor::from_vec(values, [3])
+        })
+        .named("normalize")
+        .shuffle(8)
+        .batch(6);
+    let loader = loader(graph);
+    let is_nan = |image: &Tensor| image.as_slice::<f32>().unwrap().iter().any(|x| x.is_nan());
+    let batch = loader
+        .epoch(2)
+        .blocking()
+        .items()
+        .map(Result::unwrap)
+        .find(|batch| batch.iter().any(is_nan) && batch.origin().parts().contains(&Origin::root(0, 13)))
+        .unwrap();
+    let mut found = Vec::new();
+    let replay = loader
+        .replay_with(2, batch.origin(), |step| {
+            if step.value::<Tensor>().is_some_and(is_nan) {
+                found.push((step.node().to_owned(), step.part().clone()));
+            }
+        })
+        .unwrap();
+    assert!(found.contains(&("normalize".to_owned(), Origin::root(0, 13))));
+    assert!(found.iter().all(|(node, _)| node == "normalize"));
+    // Each part of the batch, in order, as it was.
+    assert_eq!(replay.steps().len(), batch.origin().parts().len() * 5);
+    assert_eq!(replay.steps()[4].why_not(), Some("it looks at the stream as a whole"));
+    let shown = replay.to_string();
+    assert!(shown.contains("F32 [3]") && shown.contains(", 1 NaN"), "{shown}");
+    let again: Vec<_> = replay.items::<Tensor>();
+    for ((again, tensor), origin) in again.iter().zip(&**batch).zip(batch.origin().parts()) {
+        assert_eq!(again.origin(), origin);
+        let bits = |tensor: &Tensor| {
+            tensor.as_slice::<f32>().unwrap().iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+        };
+        assert_eq!(bits(again), bits(tensor));
+    }
+}
+
+#[test]
+fn what_is_not_there_is_an_error_with_what_there_is() {
+    let graph = Graph::range(0..10).flat_map(|n| vec![n; 3]).shuffle(4);
+    let loader = loader(graph);
+    let fails = |origin: Origin| {
+        let error = loader.replay(0, &origin).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        error.to_string()
+    };
+    assert_eq!(fails(Origin::root(0, 12)), "not found: no item 0:12: `range` gave 10 from 0:0 to 0:9");
+    assert_eq!(
+        fails(Origin::root(0, 4).child(7)),
+        "not found: no item 0:4/7: `flat_map` made 3 from 0:4/0 to 0:4/2"
+    );
+    assert_eq!(
+        fails(Origin::root(3, 0)),
+        "not found: no item 3:0: the sources of the graph have the numbers 0 (`range`)"
+    );
+    assert_eq!(
+        fails(Origin::root(0, 4).child(1).child(0)),
+        "not found: no item 0:4/1/0: no node made children of 0:4"
+    );
+    assert!(fails(Origin::joined(vec![], 0)).contains("made of none"));
+    let once = Graph::from_channel(futures::stream::iter([1, 2]));
+    let error = super::tests::loader(once).replay(0, &Origin::root(0, 0)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn data_by_index_is_found_by_the_order_of_the_epoch() {
+    let random = |n: u64, rng: &mut crate::Rng| (n, rng.next_u64());
+    let samples = || Indexed::range(40).map(|n| n * 3);
+    assert_eq!(each_again(samples().shuffle().fetch().map_random(random)), 40);
+    assert_eq!(each_again(samples().shuffle().repeat(3).fetch().map_random(random).shuffle(7)), 120);
+    assert_eq!(each_again(samples().subset([3, 5, 7]).shuffle().fetch()), 3);
+    let two = [samples(), Indexed::range(9).map(|n| 1000 + n)];
+    assert_eq!(each_again(Indexed::concat(two.clone()).shuffle().fetch()), 49);
+    assert_eq!(each_again(Indexed::mix(two.into_iter().zip([2.0, 1.0])).fetch()), 49);
+    assert_eq!(each_again(samples().shuffle().zip(samples()).fetch()), 40);
+    // Not in this part, so not in this epoch.
+    let part = loader(samples().subset([3, 5, 7]).fetch());
+    let error = part.replay(0, &Origin::root(0, 4)).unwrap_err();
+    assert!(error.to_string().contains("no item 0:4: `indices` gave"), "{error}");
+    // A rank's part, with padding.
+    let ranks = |index| {
+        let graph = Indexed::range(5).shuffle().shard().fetch().map_random(random);
+        DataLoader::builder(graph).rank(index, 3).uneven(Uneven::Pad).workers(0).build().unwrap()
+    };
+    for rank in 0..3 {
+        for item in ranks(rank).epoch(1).blocking().items().map(Result::unwrap) {
+            assert_eq!(ranks(rank).replay(1, item.origin()).unwrap().items(), [item]);
+        }
+    }
+}
+
+#[test]
+fn ways_that_part_and_meet() {
+    let random = |n: u64, rng: &mut crate::Rng| (n, rng.next_u64());
+    let parts = || [Graph::range(0..6).map_random(random), Graph::range(10..15).map_random(random)];
+    assert_eq!(each_again(Graph::concat(parts())), 11);
+    assert_eq!(each_again(Graph::mux(parts())), 11);
+    assert_eq!(each_again(Graph::interleave(parts(), 2, 3)), 11);
+    assert_eq!(each_again(Graph::mux(Graph::range(0..9).demux::<3>(|n| *n as usize % 3))), 9);
+    let [a, b] = Graph::range(0..4).fork::<2>();
+    let loader = loader(a.map(|n| n + 1).zip(b.map(|n| n * 10)));
+    let pair = loader.epoch(0).blocking().items().nth(2).unwrap().unwrap();
+    let replay = loader.replay(0, pair.origin()).unwrap();
+    assert_eq!(
+        names(&replay),
+        [("range", true), ("fork", true), ("map", true), ("map#2", true), ("zip", false)]
+    );
+    assert_eq!(replay.items::<u64>().iter().map(|item| **item).collect::<Vec<_>>(), [3, 20]);
+}
+
+#[test]
+fn what_workers_and_other_orders_gave_is_the_same() {
+    let graph = Graph::range(0..64)
+        .map_async(|n| async move { Ok::<_, Failure>(n + 1) })
+        .map_random(|n, rng| (n, rng.next_u64()))
+        .cache(100)
+        .prefetch(3);
+    let loader = DataLoader::builder(graph).workers(2).order(Order::Arrival).resumable();
+    let loader = loader.build();
+    // A cache cannot be gone on with everywhere yet; it does not matter here.
+    let Ok(loader) = loader else { return };
+    for item in loader.epoch(0).blocking().items().map(Result::unwrap) {
+        assert_eq!(loader.replay(0, item.origin()).unwrap().items(), [item]);
+    }
+}
+
+#[test]
+fn a_sample_that_is_left_out_says_where() {
+    let replay =
+        loader(Graph::range(0..9).filter(|n| n % 2 == 0).map(|n| n)).replay(0, &Origin::root(0, 3)).unwrap();
+    assert_eq!(names(&replay), [("range", true), ("filter", true)]);
+    assert!(replay.to_string().contains("filter  nothing came out"), "{replay}");
+    // A place is known as long as one comes out for one that goes in.
+    let names_of = |graph: Graph<(u64, u64)>| {
+        let replay = loader(graph).replay(0, &Origin::root(0, 4)).unwrap();
+        replay.steps().iter().map(|step| (step.node().to_owned(), step.is_run())).collect::<Vec<_>>()
+    };
+    assert!(!names_of(Graph::range(0..9).filter(|_| true).enumerate()).last().unwrap().1);
+}
