@@ -95,6 +95,8 @@ struct Place {
     pieces: Vec<(u64, u64)>,
     #[serde(default, skip_serializing_if = "is_default")]
     round: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unordered: bool,
 }
 
 #[derive(Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -159,7 +161,7 @@ fn check(state: &State) -> Vec<u8> {
 
 impl Place {
     fn of(cursor: &Cursor) -> Place {
-        let Cursor { outputs, inputs, kept, pieces, round } = cursor;
+        let Cursor { outputs, inputs, kept, pieces, round, unordered } = cursor;
         let feed =
             |Input { from, reach, held }: &Input| Feed { from: *from, reach: *reach, held: held.clone() };
         Place {
@@ -168,13 +170,15 @@ impl Place {
             kept: Hex(kept.clone()),
             pieces: pieces.clone(),
             round: *round,
+            unordered: *unordered,
         }
     }
 
     fn into_cursor(self) -> Cursor {
-        let Place { outputs, inputs, kept, pieces, round } = self;
+        let Place { outputs, inputs, kept, pieces, round, unordered } = self;
         let input = |Feed { from, reach, held }| Input { from, reach, held };
-        Cursor { outputs, inputs: inputs.into_iter().map(input).collect(), kept: kept.0, pieces, round }
+        let inputs = inputs.into_iter().map(input).collect();
+        Cursor { outputs, inputs, kept: kept.0, pieces, round, unordered }
     }
 }
 

@@ -32,6 +32,7 @@ fn states() -> impl Strategy<Value = State> {
         inputs,
         kept,
         pieces,
+        unordered: round % 2 == 1,
         round,
     });
     let node = (".{0,9}", "[a-z]{1,9}", ".{0,9}", prop::option::of(cursor));
