@@ -2,6 +2,7 @@
 
 mod bytes;
 mod compare;
+mod file;
 #[cfg(feature = "serde")]
 mod serial;
 #[cfg(test)]
