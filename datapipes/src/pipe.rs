@@ -252,6 +252,8 @@ pub struct Facts {
     pub selects: bool,
     /// Whether its items exist only once, so that nothing can be read again. False unless said otherwise.
     pub once: bool,
+    /// What to use instead where an epoch [may have to go on](Pipe::is_resumable), if the node cannot: what `build()` says.
+    pub instead: Option<&'static str>,
     /// What it does to the data set as a whole.
     pub role: Role,
     /// Mistakes that are visible before anything runs.
@@ -271,6 +273,7 @@ impl Default for Facts {
             by_position: false,
             selects: false,
             once: false,
+            instead: None,
             role: Role::Plain,
             problems: Vec::new(),
             settings: String::new(),
@@ -345,6 +348,11 @@ impl Facts {
     /// For a source whose items exist only once.
     pub fn with_once(self) -> Self {
         Facts { once: true, ..self }
+    }
+
+    /// For a node that an epoch cannot go on with, with what can: as in "it does not keep its state; …".
+    pub fn with_instead(self, instead: &'static str) -> Self {
+        Facts { instead: Some(instead), ..self }
     }
 
     /// With a role.

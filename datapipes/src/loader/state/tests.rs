@@ -12,8 +12,15 @@ where
 
 /// Stopped at every place, and again, with other workers each time, it gives what it gives in one go.
 fn goes_on<T: std::fmt::Debug + Send + 'static>(graph: impl Fn() -> Graph<T>) {
+    goes_on_as(graph, |loader| loader);
+}
+
+fn goes_on_as<T: std::fmt::Debug + Send + 'static>(
+    graph: impl Fn() -> Graph<T>,
+    set: impl Fn(crate::loader::Builder<T>) -> crate::loader::Builder<T>,
+) {
     let loader = |workers| {
-        DataLoader::builder(graph())
+        set(DataLoader::builder(graph()))
             .seed(5)
             .workers(workers)
             .on_error(OnError::skip(1000))
@@ -119,4 +126,62 @@ fn rounds_go_on() {
     goes_on(|| failing(0..8).shuffle(3).repeat(3).batch(2));
     goes_on(|| failing(0..4).shuffle(3).repeat(2).shuffle(2).repeat(2).enumerate());
     goes_on(|| Graph::mux([failing(0..4).shuffle(3), Graph::range(7..9)]).cycle().take(20));
+}
+
+#[test]
+fn what_holds_items_goes_on() {
+    let length = |n: &u64| *n as usize % 10;
+    goes_on(move || failing(0..40).bucket_batch(length, [3, 6], [4, 2, 5]));
+    goes_on(move || {
+        failing(0..40).shuffle(9).bucket_batch(length, [5], [3, 3]).unbatch().bucket_batch(
+            length,
+            [5],
+            [4, 3],
+        )
+    });
+    goes_on(move || failing(0..30).pipe(crate::pipes::BucketBatch::new(length, [5], [4, 4]).drop_last()));
+    goes_on(|| failing(0..40).sample(9));
+    goes_on(|| failing(0..5).sample(9).batch(2));
+    goes_on(|| {
+        failing(0..40).shuffle(5).sample_with(0.4).shuffle(3).retry(2, crate::pipes::Map::new(|n| n + 1))
+    });
+    goes_on(|| Graph::range(1..20).map(|n| vec![n; n as usize % 5]).padded_batch(3, 0));
+}
+
+#[test]
+fn a_cache_goes_on() {
+    // Each loader has a cache of its own, and one that is shared is full.
+    goes_on(|| failing(0..20).shuffle(4).cache(100).batch(3));
+    goes_on(|| Graph::range(0..20).shuffle(4).cache(100).shuffle(3));
+    goes_on(|| Graph::range(0..5).cache(100).shuffle(4).repeat(3));
+    let shared = Graph::range(0..20).filter(|n| n % 3 > 0).cache(100);
+    goes_on(|| shared.clone().shuffle(3));
+}
+
+#[test]
+fn a_scan_goes_on_if_it_keeps_its_state() {
+    let sum = |sum: &mut u64, n: u64| {
+        *sum += n;
+        (*sum < 100).then_some(*sum)
+    };
+    goes_on(move || failing(0..30).scan_kept(0, sum));
+    let build = DataLoader::builder(Graph::range(0..3).scan(0, sum)).resumable().build();
+    let problem = build.unwrap_err().to_string();
+    assert!(problem.contains("scan: an epoch cannot go on") && problem.contains("`scan_kept`"), "{problem}");
+}
+
+#[test]
+fn ranks_go_on() {
+    for (rank, world) in [(0, 1), (0, 2), (2, 3)] {
+        for uneven in [crate::Uneven::Drop, crate::Uneven::Pad, crate::Uneven::Allow, crate::Uneven::Error] {
+            for items in [3, 20, 25] {
+                let graph = move || failing(0..items).filter(|_| true).shuffle(4).sharding_filter_padded();
+                goes_on_as(graph, |loader| loader.rank(rank, world).uneven(uneven));
+                if uneven != crate::Uneven::Pad {
+                    let graph = move || Graph::from_iter_with(|| 0..21u64).sharding_filter().batch(2);
+                    goes_on_as(graph, |loader| loader.rank(rank, world).uneven(uneven));
+                }
+            }
+        }
+    }
 }
