@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Context, Graph, Item, Items, Result, Source};
+use datapipes::{Context, Facts, Graph, Item, Items, Result, Source};
 
 use crate::formats::StreamUntar;
 use crate::formats::{Decoded, FieldDecoder, Value};
 use crate::stores::local::is_inside;
+use crate::stores::names::Names;
 use crate::stores::{ListStore, Store};
 use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
 
@@ -78,14 +79,25 @@ impl Source for Files {
 
     fn open(&self, cx: &Context) -> Items<FileRef> {
         let (files, cx) = (self.0.clone(), cx.clone());
-        Items::from_results((0..files.len()).map(move |place| {
-            let file = files[place].clone();
-            let origin = cx.origin(place as u64).named(&*file.name());
+        let len = files.len() as u64;
+        let places: Box<dyn Iterator<Item = u64> + Send> = match cx.wanted() {
+            Some(wanted) => Box::new(wanted.positions(len)),
+            None => Box::new(0..len),
+        };
+        Items::from_results(places.map(move |place| {
+            let file = files[place as usize].clone();
+            let origin = cx.origin(place).named(&*file.name());
             Ok(Item::new(file, origin))
         }))
     }
     fn len_hint(&self) -> Option<u64> {
         Some(self.0.len() as u64)
+    }
+    /// The names are a setting, so that a state of other ones is refused.
+    fn facts(&self) -> Facts {
+        let mut names = Names::default();
+        self.0.iter().for_each(|file| names.add(&file.name(), None));
+        Facts::any_order().with_settings(&names).with_positions()
     }
 }
 

@@ -425,7 +425,8 @@ impl Recorder {
                 // What was held is being taken again; the last mark still says what there is to be said.
                 return;
             }
-            let from = taken - keep.rewound.get(at).copied().unwrap_or(0);
+            let rewound = keep.rewound.get(at).copied().unwrap_or(0);
+            let from = taken.checked_sub(rewound).expect("no more is taken back than was taken");
             let held = keep.held.get_mut(at).map(std::mem::take).unwrap_or_default();
             let reach =
                 keep.reach.get(at).copied().unwrap_or(from).min(held.first().copied().unwrap_or(from));

@@ -416,6 +416,13 @@ pub trait Source: Send + Sync + 'static {
         None
     }
 
+    /// Whether it [keeps](Context::keep) something to go on from: where it finds what it [kept](Context::kept), it begins
+    /// behind what it had given then, by itself. By default not: it is opened from the beginning, and what had been given
+    /// is left out behind it, or it goes [by position](Facts::by_position).
+    fn keeps(&self) -> bool {
+        false
+    }
+
     /// What the checker and the planner should know besides.
     fn facts(&self) -> Facts {
         Facts::any_order()

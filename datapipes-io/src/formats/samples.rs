@@ -206,10 +206,14 @@ impl Pipe<File> for Samples {
     type Out = Sample;
 
     fn apply(&self, mut input: Items<File>, cx: &Context) -> Items<Sample> {
-        let mut grouper = Grouper::new(self.clone(), cx.clone());
+        let (mut grouper, cx) = (Grouper::new(self.clone(), cx.clone()), cx.clone());
         Items::generate(async move |out| {
             let mut ready = Vec::new();
-            while let Some(item) = input.next().await {
+            loop {
+                if let Some(files) = grouper.begun() {
+                    out.keep_rewound(&cx, files, || ());
+                }
+                let Some(item) = input.next().await else { break };
                 match item {
                     Ok(file) => grouper.add(file, &mut ready),
                     Err(error) => grouper.pass(error, &mut ready),
@@ -225,6 +229,9 @@ impl Pipe<File> for Samples {
         })
     }
     fn is_shardable_by_parent(&self) -> bool {
+        true
+    }
+    fn is_resumable(&self) -> bool {
         true
     }
     fn facts(&self) -> Facts {
@@ -255,6 +262,10 @@ struct Open {
     origin: Origin,
     /// One of its members failed.
     broken: bool,
+    /// What was taken since it began.
+    taken: u64,
+    /// An error of it was passed on.
+    told: bool,
 }
 
 type Ready = Vec<Result<Item<Sample>>>;
@@ -264,7 +275,22 @@ impl Grouper {
         Grouper { settings, cx, parent: None, open: None, suffixes: Vec::new() }
     }
 
+    /// How many items must be taken again for the sample at hand, if they would give what they gave: nothing so far.
+    fn begun(&self) -> Option<u64> {
+        match &self.open {
+            None => Some(0),
+            Some(open) => (!open.told).then_some(open.taken),
+        }
+    }
+
     fn add(&mut self, item: Item<File>, ready: &mut Ready) {
+        self.group(item, ready);
+        if let Some(open) = &mut self.open {
+            open.taken += 1;
+        }
+    }
+
+    fn group(&mut self, item: Item<File>, ready: &mut Ready) {
         let (File { name, data }, origin) = item.into_parts();
         self.enter(origin.parent(), ready);
         let Some((key, suffix)) = self.settings.place(&name) else { return self.cx.count_dropped(1) };
@@ -278,6 +304,7 @@ impl Grouper {
             };
             let message = format!("{name:?} is a second {suffix:?} of its sample, which has {there}");
             ready.push(Err(Error::new(ErrorKind::Corrupt, message).of(&origin)));
+            self.open.iter_mut().for_each(|open| open.told = true);
         } else if wanted {
             fields.push((suffix, data));
         } else {
@@ -305,6 +332,7 @@ impl Grouper {
             _ => self.close(ready),
         }
         ready.push(Err(error));
+        self.open.iter_mut().for_each(|open| open.told = true);
     }
 
     /// Ends the sample of another archive.
@@ -324,14 +352,15 @@ impl Grouper {
                 None => origin.clone(),
             };
             let sample = Sample { key: key.into(), fields: Vec::with_capacity(2) };
-            self.open = Some(Open { origin: origin.named(key), sample, broken: false });
+            let origin = origin.named(key);
+            self.open = Some(Open { origin, sample, broken: false, taken: 0, told: false });
         }
         self.open.as_mut().expect("opened above")
     }
 
     /// Ends the sample at hand.
     fn close(&mut self, ready: &mut Ready) {
-        let Some(Open { sample, origin, broken }) = self.open.take() else { return };
+        let Some(Open { sample, origin, broken, .. }) = self.open.take() else { return };
         let bad = sample.fields.iter().any(|(name, data)| &**name == "__bad__" && !data.is_empty());
         if broken || bad {
             self.cx.count_dropped(1);

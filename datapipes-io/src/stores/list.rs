@@ -8,6 +8,7 @@ use datapipes::{Context, Error, ErrorKind, Facts, Item, Items, Result, Source};
 use futures::StreamExt;
 
 use super::Store;
+use super::names::Listed;
 use super::pattern::Pattern;
 use crate::FileRef;
 
@@ -49,29 +50,47 @@ impl Source for ListStore {
         };
         let (store, cx, allow_empty) = (self.store.clone(), cx.clone(), self.allow_empty);
         let nothing = format!("no object matches {:?} under {}", self.text, store.url());
+        let mut given = match Listed::of(&cx) {
+            Ok(given) => given,
+            Err(error) => return Items::fail(error),
+        };
         Items::generate(async move |out| {
             let mut index = 0;
             let mut listed = store.list(&pattern.prefix());
-            while let Some(found) = listed.next().await {
+            loop {
+                if given.is_new() {
+                    out.keep(&cx, || given.kept());
+                }
+                let Some(found) = listed.next().await else { break };
                 if cx.is_cancelled() {
                     return;
                 }
                 let origin = cx.origin(index);
-                match found {
+                let found = match found {
                     Ok(meta) if !pattern.accepts(Path::new(&meta.key)) => continue,
                     Ok(meta) => {
                         let origin = origin.named(&*meta.key);
-                        let file = FileRef::stored(store.clone(), meta.key, meta.size);
-                        out.emit(Ok(Item::new(file, origin))).await;
+                        Ok(Item::new(FileRef::stored(store.clone(), meta.key, meta.size), origin))
                     }
-                    Err(error) => out.emit(Err(error.of(&origin))).await,
-                }
+                    Err(error) => Err(error.of(&origin)),
+                };
                 index += 1;
+                match given.next(&found) {
+                    Ok(true) => out.emit(found).await,
+                    Ok(false) => {}
+                    Err(error) => return out.emit(Err(error)).await,
+                }
             }
-            if index == 0 && !allow_empty {
+            if let Err(error) = given.end() {
+                out.emit(Err(error)).await;
+            } else if index == 0 && !allow_empty {
                 out.emit(Err(Error::new(ErrorKind::NotFound, nothing))).await;
             }
         })
+    }
+    /// What it keeps is a digest of the names that it has given.
+    fn keeps(&self) -> bool {
+        true
     }
     fn name(&self) -> String {
         "list_files".to_owned()

@@ -13,6 +13,7 @@ pub mod http;
 mod list;
 pub mod local;
 mod memory;
+pub(crate) mod names;
 mod object;
 mod open;
 mod pattern;

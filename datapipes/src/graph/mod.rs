@@ -53,7 +53,8 @@ impl<T: Send + 'static> Graph<T> {
             move |item| source.weigh(item).unwrap_or(size_of_val(item))
         });
         let facts = source.facts();
-        let hints = Hints { resumable: !facts.once, facts, len: source.len_hint(), ..Hints::default() };
+        let (keeps, len) = (source.keeps(), source.len_hint());
+        let hints = Hints { resumable: !facts.once, keeps, facts, len, ..Hints::default() };
         Graph::new(source.name(), hints, vec![], Op::Source(Arc::new(SourceOp(source))), edge)
     }
 
@@ -88,6 +89,7 @@ impl<T: Send + 'static> Graph<T> {
             facts: pipe.facts(),
             len: None,
             resumable: pipe.is_resumable(),
+            keeps: false,
         };
         hints.no_crossing = problem;
         let name = pipe.name();
@@ -346,6 +348,8 @@ pub(crate) struct Hints {
     pub len: Option<u64>,
     /// Whether an epoch can go on in the middle of what it gives.
     pub resumable: bool,
+    /// Whether it is a source that keeps something.
+    pub keeps: bool,
 }
 
 impl Default for Hints {
@@ -359,6 +363,7 @@ impl Default for Hints {
             facts: Facts::default(),
             len: None,
             resumable: false,
+            keeps: false,
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use super::prefetch_to_device::Figures;
 use super::state::{Progress, saved};
 use super::{OnError, Stats};
 use crate::items::polled;
+use crate::keep::{Place, Saving, Trace};
 use crate::run::{Cursors, Engine, EpochRun, Running, block_on};
 use crate::{Error, ErrorKind, Item, Result};
 
@@ -65,6 +67,8 @@ pub struct Epoch<T> {
     failed: u64,
     produce_ns: f64,
     delivered: u64,
+    /// Whether the last thing that came was an item, which the consumer has.
+    taken: bool,
     /// Where it is read by a device stage.
     device: Option<Figures>,
 }
@@ -103,6 +107,7 @@ impl<T: Send + 'static> Epoch<T> {
             failed,
             produce_ns: 0.0,
             delivered,
+            taken: false,
             device: None,
         }
     }
@@ -114,11 +119,35 @@ impl<T: Send + 'static> Epoch<T> {
         Blocking(self)
     }
 
-    /// The epoch, to be read by a device stage, and where its figures will be.
-    pub(super) fn on_device(mut self) -> (Self, Figures) {
+    /// The epoch, to be read by a device stage, and where its figures and its way will be.
+    pub(super) fn on_device(mut self) -> (Self, Figures, Stand) {
         let figures = Figures::default();
+        figures.taken.store(self.delivered + self.failed, Ordering::Relaxed);
         self.device = Some(figures.clone());
-        (self, figures)
+        let stand = Stand {
+            engine: self.engine.clone(),
+            goes_on: self.goes_on.as_ref().map(|(state, _)| state.clone()),
+            way: figures.way.clone(),
+        };
+        (self, figures, stand)
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            epoch: self.number,
+            finished: self.finished,
+            delivered: self.delivered,
+            skipped: self.failed,
+        }
+    }
+
+    /// Each item, and how far the epoch has come with it.
+    pub(super) fn tracked(self) -> impl Stream<Item = (Result<Item<T>>, Progress)> + Send + Unpin {
+        let mut this = self;
+        futures::stream::poll_fn(move |cx| {
+            let item = ready!(this.poll_next_item(cx));
+            Poll::Ready(item.map(|item| (item, this.progress())))
+        })
     }
 
     /// The next item, with its origin; `None` at the end.
@@ -129,7 +158,23 @@ impl<T: Send + 'static> Epoch<T> {
     /// The epoch with the origin of each item.
     pub fn items(self) -> impl Stream<Item = Result<Item<T>>> + Send + Unpin {
         let mut this = self;
-        futures::stream::poll_fn(move |cx| this.poll_item(cx))
+        futures::stream::poll_fn(move |cx| this.poll_next_item(cx))
+    }
+
+    /// The next item with its origin, for who asks for [`state`](Epoch::state) between two of them.
+    pub fn poll_next_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+        self.poll_item(cx)
+    }
+
+    /// Says that the last item was of no use to who took it: as if it had failed in the graph, the epoch ends, and its
+    /// state is the place before that item, which comes again. Does nothing where no item was taken.
+    pub fn fail_last(&mut self) {
+        if self.taken {
+            self.taken = false;
+            self.delivered -= 1;
+            self.finished = false;
+            self.end();
+        }
     }
 
     /// Its number.
@@ -155,12 +200,7 @@ impl<T: Send + 'static> Epoch<T> {
         if !settings.resumable {
             return Err(not_resumable());
         }
-        let progress = Progress {
-            epoch: self.number,
-            finished: self.finished,
-            delivered: self.delivered,
-            skipped: self.failed,
-        };
+        let progress = self.progress();
         let cursors = match (&self.state, &self.ended, &self.goes_on) {
             (State::Running(running), ..) => {
                 saved(running.save(self.delivered + self.failed).unwrap_or_default())?
@@ -187,7 +227,16 @@ impl<T: Send + 'static> Epoch<T> {
         loop {
             let running = match &mut self.state {
                 State::Done => return Poll::Ready(None),
-                State::Running(running) => running,
+                State::Running(running) => {
+                    // What the consumer has, which may be behind what a device stage has read. The last item it may
+                    // still give back.
+                    let position = match &self.device {
+                        Some(figures) => figures.taken.load(Ordering::Relaxed),
+                        None => self.delivered + self.failed,
+                    };
+                    running.trim(position);
+                    running
+                }
                 State::Fresh => match Running::start(
                     &self.engine,
                     self.number,
@@ -195,9 +244,12 @@ impl<T: Send + 'static> Epoch<T> {
                     self.goes_on.as_ref().map(|(state, cursors)| (state.position(), cursors.clone())),
                 ) {
                     Ok(running) => {
-                        if let Some(Figures { gauge, run }) = &self.device {
+                        if let Some(Figures { gauge, run, way, .. }) = &self.device {
                             let _ = running.run.device.set(gauge.clone());
                             let _ = run.set(running.run.clone());
+                            if let Some(trace) = running.way() {
+                                let _ = way.set(trace);
+                            }
                         }
                         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) =
                             Some(running.run.clone());
@@ -239,16 +291,21 @@ impl<T: Send + 'static> Epoch<T> {
                 None => {
                     running.run.finish();
                     self.finished = true;
+                    self.taken = false;
                     self.end();
+                    if let Some(figures) = &self.device {
+                        let _ = figures.ended.set(self.progress());
+                    }
                     return Poll::Ready(None);
                 }
                 Some(Ok(item)) => {
                     self.delivered += 1;
+                    self.taken = true;
                     running.run.count_delivered();
-                    running.trim(self.delivered + self.failed);
                     return Poll::Ready(Some(Ok(item)));
                 }
                 Some(Err(error)) => {
+                    self.taken = false;
                     if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
                         self.end();
                         return Poll::Ready(Some(Err(error)));
@@ -258,6 +315,33 @@ impl<T: Send + 'static> Epoch<T> {
                 }
             }
         }
+    }
+}
+
+/// What it takes to say where an epoch stands that somebody else reads.
+pub(super) struct Stand {
+    engine: Arc<Engine>,
+    goes_on: Option<super::State>,
+    way: Arc<OnceLock<Arc<dyn Trace>>>,
+}
+
+impl Stand {
+    /// Behind what the consumer has taken; `None` if that is nothing yet.
+    pub(super) fn state(&self, number: u64, taken: Option<Progress>) -> Result<super::State> {
+        let Engine { flow, settings, .. } = &*self.engine;
+        if !settings.resumable {
+            return Err(not_resumable());
+        }
+        let state = |progress, cursors: &Cursors| super::State::new(flow, settings, progress, cursors);
+        let Some(progress) = taken else {
+            let begun = Progress { epoch: number, ..Progress::default() };
+            return Ok(self.goes_on.clone().unwrap_or_else(|| state(begun, &Cursors::default())));
+        };
+        let cursors = match self.way.get().filter(|_| !progress.finished) {
+            Some(way) => saved(Saving::all(&**way, Place::at(progress.delivered + progress.skipped)))?,
+            None => Cursors::default(),
+        };
+        Ok(state(progress, &cursors))
     }
 }
 
@@ -291,6 +375,11 @@ impl<T: Send + 'static> Blocking<T> {
     /// The next item, with its origin; `None` at the end.
     pub fn next_item(&mut self) -> Option<Result<Item<T>>> {
         block_on(self.0.next_item())
+    }
+
+    /// Says that the last item was of no use; see [`Epoch::fail_last`].
+    pub fn fail_last(&mut self) {
+        self.0.fail_last();
     }
 
     /// The iterator with the origin of each item.

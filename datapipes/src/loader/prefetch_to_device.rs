@@ -2,12 +2,16 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{self, Poll, ready};
 
 use futures::{Stream, StreamExt};
 
+use super::epoch::Stand;
+use super::state::Progress;
 use super::{DataLoader, Epoch, Stats};
+use crate::keep::Trace;
 use crate::run::{Ahead, AheadGauge, EpochRun, StableThread, Upload, block_on};
 use crate::{BoxError, Error, ErrorKind, Item, Result};
 
@@ -91,9 +95,49 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
     ///
     /// Epochs that are alive at once take turns on the thread.
     pub fn epoch(&self, epoch: u64) -> DeviceEpoch<T, U> {
-        let (epoch, figures) = self.loader.epoch(epoch).on_device();
+        self.uploaded(self.loader.epoch(epoch))
+    }
+
+    /// The epoch of a state, behind what had been delivered then; see [`DataLoader::resume`]. The state may be one of the
+    /// loader without a device, or with another.
+    ///
+    /// # Errors
+    /// As [`DataLoader::resume`].
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{BoxError, DataLoader, Graph};
+    ///
+    /// let loader = DataLoader::builder(Graph::range(0..100).shuffle(20).batch(8)).resumable().build()?;
+    /// let on_device = loader.prefetch_to_device(Ok::<_, BoxError>);
+    /// let whole: Vec<_> = on_device.epoch(0).blocking().collect::<datapipes::Result<_>>()?;
+    ///
+    /// let mut epoch = on_device.epoch(0).blocking();
+    /// let mut seen: Vec<_> = epoch.by_ref().take(5).collect::<datapipes::Result<_>>()?;
+    /// let state = epoch.state()?; // behind the fifth batch; the sixth is on the device already, and comes again
+    /// drop(epoch);
+    /// seen.extend(on_device.resume(&state)?.blocking().collect::<datapipes::Result<Vec<_>>>()?);
+    /// assert_eq!(seen, whole);
+    /// # Ok::<(), BoxError>(())
+    /// ```
+    pub fn resume(&self, state: &super::State) -> Result<DeviceEpoch<T, U>> {
+        Ok(self.uploaded(self.loader.resume(state)?))
+    }
+
+    /// The same where the graph was changed since; see [`DataLoader::resume_matching`].
+    ///
+    /// # Errors
+    /// As [`DataLoader::resume_matching`].
+    pub fn resume_matching(&self, state: &super::State) -> Result<DeviceEpoch<T, U>> {
+        Ok(self.uploaded(self.loader.resume_matching(state)?))
+    }
+
+    fn uploaded(&self, epoch: Epoch<T>) -> DeviceEpoch<T, U> {
+        let number = epoch.number();
+        let (epoch, figures, stand) = epoch.on_device();
+        let (depth, stage) = (self.depth, self.stage.clone());
         let state = State::Fresh(Box::new(epoch));
-        DeviceEpoch { state, figures, depth: self.depth, stage: self.stage.clone() }
+        DeviceEpoch { state, number, taken: None, stand, figures, depth, stage }
     }
 
     /// The loader whose batches these are, with their number, its plan and its figures.
@@ -119,6 +163,12 @@ impl<T, U> fmt::Debug for DeviceLoader<T, U> {
 pub(super) struct Figures {
     pub gauge: Arc<AheadGauge>,
     pub run: Arc<OnceLock<Arc<EpochRun>>>,
+    /// The way of what comes out, where states can be asked for.
+    pub way: Arc<OnceLock<Arc<dyn Trace>>>,
+    /// The position that the consumer is at, which is behind what the stage has read.
+    pub taken: Arc<AtomicU64>,
+    /// How far the epoch had come when all was through.
+    pub ended: Arc<OnceLock<Progress>>,
 }
 
 /// An epoch whose batches are uploaded ahead: a `Stream` of results, or by [`blocking`](DeviceEpoch::blocking) an
@@ -126,6 +176,10 @@ pub(super) struct Figures {
 #[must_use = "an epoch does nothing until it is polled"]
 pub struct DeviceEpoch<T, U> {
     state: State<T, U>,
+    number: u64,
+    /// How far the epoch had come with what the consumer took last.
+    taken: Option<Progress>,
+    stand: Stand,
     figures: Figures,
     depth: usize,
     /// Behind the state, which is at work on it.
@@ -134,7 +188,7 @@ pub struct DeviceEpoch<T, U> {
 
 enum State<T, U> {
     Fresh(Box<Epoch<T>>),
-    Running(Ahead<U>),
+    Running(Ahead<U, Progress>),
     Done,
 }
 
@@ -142,6 +196,20 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
     /// The epoch as a plain iterator, for training loops without async.
     pub fn blocking(self) -> DeviceBlocking<T, U> {
         DeviceBlocking(self)
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Where the epoch stands: behind the last batch that was taken from it. Those that are on the device already do not
+    /// count, and come again. See [`Epoch::state`]; what an upload failed for comes again as well.
+    ///
+    /// # Errors
+    /// As [`Epoch::state`].
+    pub fn state(&self) -> Result<super::State> {
+        self.stand.state(self.number, self.taken)
     }
 
     /// Figures of this epoch so far, also after its end; `None` before it has begun.
@@ -154,7 +222,7 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
             && let State::Fresh(epoch) = std::mem::replace(&mut self.state, State::Done)
         {
             let (upload, gauge) = (self.stage.upload.clone(), self.figures.gauge.clone());
-            match Ahead::start(&self.stage.thread, epoch.items(), upload, self.depth, gauge) {
+            match Ahead::start(&self.stage.thread, epoch.tracked(), upload, self.depth, gauge) {
                 Ok(running) => self.state = State::Running(running),
                 Err(error) => {
                     let error = Error::new(ErrorKind::Io, "cannot start a thread").with_source(error);
@@ -163,11 +231,16 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
             }
         }
         let State::Running(running) = &mut self.state else { return Poll::Ready(None) };
-        let next = ready!(running.poll_next(cx));
-        if next.is_none() {
+        let Some((item, progress)) = ready!(running.poll_next(cx)) else {
             self.state = State::Done;
+            self.taken = self.figures.ended.get().copied().or(self.taken);
+            return Poll::Ready(None);
+        };
+        if let Some(progress) = progress {
+            self.taken = Some(progress);
+            self.figures.taken.store(progress.delivered + progress.skipped, Ordering::Relaxed);
         }
-        Poll::Ready(next)
+        Poll::Ready(Some(item))
     }
 }
 
@@ -193,6 +266,14 @@ impl<T, U> fmt::Debug for DeviceEpoch<T, U> {
 pub struct DeviceBlocking<T, U>(DeviceEpoch<T, U>);
 
 impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
+    /// Where the epoch stands; see [`DeviceEpoch::state`].
+    ///
+    /// # Errors
+    /// As [`DeviceEpoch::state`].
+    pub fn state(&self) -> Result<super::State> {
+        self.0.state()
+    }
+
     /// Figures so far; see [`DeviceEpoch::stats`].
     pub fn stats(&self) -> Option<Stats> {
         self.0.stats()

@@ -30,9 +30,12 @@ pub(crate) struct AheadGauge {
     pub depth: AtomicU64,
 }
 
+/// What was uploaded or went wrong, and, unless the stage itself failed, how far its stream had come with it.
+pub(crate) type Uploaded<U, P> = (Result<Item<U>>, Option<P>);
+
 /// The consumer's end of a stream that is uploaded ahead. Dropped, it ends the stream.
-pub(crate) struct Ahead<U> {
-    take: Option<Box<dyn Take<Result<Item<U>>>>>,
+pub(crate) struct Ahead<U, P> {
+    take: Option<Box<dyn Take<Uploaded<U, P>>>>,
     gauge: Arc<AheadGauge>,
     waiting_since: Option<Instant>,
     /// Wakes the stage for each batch that is taken: a queue alone would wait until half of it is free.
@@ -43,11 +46,11 @@ pub(crate) struct Ahead<U> {
     ended: mpsc::Receiver<()>,
 }
 
-impl<U: Send + 'static> Ahead<U> {
+impl<U: Send + 'static, P: Send + 'static> Ahead<U, P> {
     /// Begins to upload, on this thread, keeping up to `depth` batches ready.
     pub(crate) fn start<T: Send + 'static>(
         on: &StableThread,
-        source: impl Stream<Item = Result<Item<T>>> + Send + Unpin + 'static,
+        source: impl Stream<Item = (Result<Item<T>>, P)> + Send + Unpin + 'static,
         upload: Upload<T, U>,
         depth: usize,
         gauge: Arc<AheadGauge>,
@@ -65,11 +68,11 @@ impl<U: Send + 'static> Ahead<U> {
             // Aborted or not, the stream is dropped here, on the stage's thread.
             let _ = Abortable::new(work, registration).await;
         })?;
-        let take: Box<dyn Take<Result<Item<U>>>> = Box::new(take);
+        let take: Box<dyn Take<Uploaded<U, P>>> = Box::new(take);
         Ok(Ahead { take: Some(take), gauge, waiting_since: None, room, abort, whole, ended })
     }
 
-    pub(crate) fn poll_next(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Uploaded<U, P>>> {
         let Some(take) = &mut self.take else { return Poll::Ready(None) };
         match take.poll_take(cx) {
             Poll::Pending => {
@@ -90,13 +93,14 @@ impl<U: Send + 'static> Ahead<U> {
                     return Poll::Ready(None);
                 }
                 // Batches may be missing: that is no quiet end.
-                Poll::Ready(Some(Err(Error::new(ErrorKind::Panic, "the device stage broke off"))))
+                let error = Error::new(ErrorKind::Panic, "the device stage broke off");
+                Poll::Ready(Some((Err(error), None)))
             }
         }
     }
 }
 
-impl<U> Drop for Ahead<U> {
+impl<U, P> Drop for Ahead<U, P> {
     fn drop(&mut self) {
         self.abort.abort();
         drop(self.take.take());
@@ -105,10 +109,10 @@ impl<U> Drop for Ahead<U> {
 }
 
 /// Uploads one batch after the other, as soon as there is room for it.
-async fn drive<T, U>(
-    mut source: impl Stream<Item = Result<Item<T>>> + Unpin,
+async fn drive<T, U, P>(
+    mut source: impl Stream<Item = (Result<Item<T>>, P)> + Unpin,
     upload: Upload<T, U>,
-    mut put: impl Put<Result<Item<U>>>,
+    mut put: impl Put<Uploaded<U, P>>,
     room: Arc<AtomicWaker>,
     gauge: Arc<AheadGauge>,
     whole: Arc<AtomicBool>,
@@ -124,8 +128,8 @@ async fn drive<T, U>(
         }
         let next = match source.next().await {
             None => break,
-            Some(Err(error)) => Err(error),
-            Some(Ok(item)) => {
+            Some((Err(error), progress)) => (Err(error), Some(progress)),
+            Some((Ok(item), progress)) => {
                 let (value, origin) = item.into_parts();
                 let begun = Instant::now();
                 let uploaded = catch_unwind(AssertUnwindSafe(|| {
@@ -136,11 +140,12 @@ async fn drive<T, U>(
                 match uploaded.unwrap_or_else(|payload| Err(Error::panic(payload))) {
                     Ok(value) => {
                         gauge.uploaded.fetch_add(1, Ordering::Relaxed);
-                        Ok(Item::new(value, origin))
+                        (Ok(Item::new(value, origin)), Some(progress))
                     }
                     Err(error) => {
                         whole.store(true, Ordering::Release);
-                        put.put(Err(error.at(&node).of(&origin)), Weight { items: 1, bytes: 0 });
+                        let error = error.at(&node).of(&origin);
+                        put.put((Err(error), None), Weight { items: 1, bytes: 0 });
                         return;
                     }
                 }
@@ -168,14 +173,17 @@ mod tests {
         let source = stream::poll_fn(move |_| {
             assert!(left > 0, "broken");
             left -= 1;
-            Poll::Ready(Some(Ok(Item::new(left, Origin::root(0, 0)))))
+            Poll::Ready(Some((Ok(Item::new(left, Origin::root(0, 0))), left)))
         });
         let upload: Upload<i32, i32> = Arc::new(Mutex::new(Ok));
         let mut ahead = Ahead::start(&thread, source, upload, 1, Arc::default()).unwrap();
         let mut next = || super::super::block_on(poll_fn(|cx| ahead.poll_next(cx)));
-        assert_eq!(next().unwrap().unwrap().into_inner(), 1);
-        assert_eq!(next().unwrap().unwrap().into_inner(), 0);
-        assert_eq!(next().unwrap().unwrap_err().kind(), ErrorKind::Panic);
+        for left in [1, 0] {
+            let (item, progress) = next().unwrap();
+            assert_eq!((item.unwrap().into_inner(), progress), (left, Some(left)));
+        }
+        let (broken, progress) = next().unwrap();
+        assert_eq!((broken.unwrap_err().kind(), progress), (ErrorKind::Panic, None));
         assert!(next().is_none());
     }
 }

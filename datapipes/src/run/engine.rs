@@ -545,7 +545,9 @@ impl EpochRun {
                 recorder: None,
             };
         }
-        if let Op::Source(_) = node.op {
+        if let Op::Source(_) = node.op
+            && !hints.keeps
+        {
             let runs = wanted.filter(|_| !hints.facts.by_position).map(|_| vec![vec![(0, u64::MAX)]]);
             let trace = Some(Ways::Plain(Arc::new(ByPosition(name.clone()))));
             return Keeping {
@@ -589,8 +591,13 @@ impl EpochRun {
         let cursor = self.cursor(id, wanted);
         let kept = cursor.map(|cursor| cursor.kept.clone().into());
         let outputs = node.outputs();
-        let runs =
-            cursor.map(|cursor| cursor.outputs.iter().map(|&output| vec![(output, u64::MAX)]).collect());
+        let begins = |outputs: &[u64]| outputs.iter().map(|&output| vec![(output, u64::MAX)]).collect();
+        let runs = match (&node.op, cursor, wanted) {
+            (_, Some(cursor), _) => Some(begins(&cursor.outputs)),
+            // A source that was not there before has to be opened from the beginning.
+            (Op::Source(_), None, Some(_)) => Some(begins(&[0])),
+            _ => None,
+        };
         let keeper = Keeper { recorder: None, kept, wanted: None, unordered: None };
         let (trim, name) = (self.trim.clone(), name.clone());
         if let Op::Rerun(_) = node.op {
@@ -806,6 +813,11 @@ impl<T: Send + 'static> Running<T> {
     /// Where every node stands when so many items and errors have been delivered.
     pub(crate) fn save(&self, position: u64) -> Option<Saving> {
         self.trace.as_ref().map(|trace| Saving::all(&**trace, On::at(position)))
+    }
+
+    /// The way of what comes out, from which it can be saved where it stands at any position that was not forgotten.
+    pub(crate) fn way(&self) -> Option<Arc<dyn Trace>> {
+        self.trace.clone()
     }
 
     /// Forgets what no state from this position on needs, if logs have become long.

@@ -12,6 +12,7 @@ use datapipes::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, So
 
 use super::{failed, retried};
 use crate::FileRef;
+use crate::stores::names::Listed;
 use crate::stores::pattern::Pattern;
 
 /// The files below `root` that match `pattern`, sorted by the bytes of their relative paths.
@@ -88,6 +89,10 @@ impl Source for ListFiles {
         let mut walk = Walk::new(self.root.clone(), pattern, cx.clone());
         let nothing = format!("no file matches {:?} under {:?}", self.text, self.root);
         let (cx, allow_empty) = (cx.clone(), self.allow_empty);
+        let mut given = match Listed::of(&cx) {
+            Ok(given) => given,
+            Err(error) => return Items::fail(error),
+        };
         Items::generate(async move |out| {
             let mut step = 16;
             let mut index = 0;
@@ -107,21 +112,35 @@ impl Source for ListFiles {
                 for found in found {
                     let origin = cx.origin(index);
                     index += 1;
-                    out.emit(match found {
+                    let found = match found {
                         Ok(file) => {
                             let origin = origin.named(file.name());
                             Ok(Item::new(file, origin))
                         }
                         Err(error) => Err(error.of(&origin)),
-                    })
-                    .await;
+                    };
+                    match given.next(&found) {
+                        Ok(true) => out.emit(found).await,
+                        Ok(false) => continue,
+                        Err(error) => return out.emit(Err(error)).await,
+                    }
+                    out.keep(&cx, || given.kept());
                 }
                 step = (step * 4).min(MAX_STEP);
             }
-            if index == 0 && !allow_empty && !cx.is_cancelled() {
+            if cx.is_cancelled() {
+                return;
+            }
+            if let Err(error) = given.end() {
+                out.emit(Err(error)).await;
+            } else if index == 0 && !allow_empty {
                 out.emit(Err(Error::new(ErrorKind::NotFound, nothing))).await;
             }
         })
+    }
+    /// What it keeps is a digest of the names that it has given.
+    fn keeps(&self) -> bool {
+        true
     }
     fn facts(&self) -> Facts {
         let problem = self.pattern.as_ref().err().map(String::as_str);

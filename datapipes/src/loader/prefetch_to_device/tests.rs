@@ -237,3 +237,124 @@ fn figures_tell_uploads_and_how_long_the_consumer_waited() {
     assert_eq!(loader.epoch(0).blocking().count(), 10);
     assert!(loader.stats().unwrap().device.is_none());
 }
+
+/// The state is that of what was delivered, however much the stage has read; with or without the stage it goes on.
+#[test]
+fn row_121_what_is_on_the_device_already_comes_again() {
+    let graph = || {
+        Graph::range(0..60)
+            .try_map(|n| if n % 9 == 4 { Err("bad") } else { Ok(n) })
+            .shuffle(7)
+            .filter(|n| n % 4 != 0)
+            .batch(3)
+    };
+    let loader = |workers| {
+        let builder = DataLoader::builder(graph()).seed(3).workers(workers).on_error(OnError::skip(1000));
+        builder.resumable().build().unwrap()
+    };
+    let mut plain = loader(0).epoch(1).blocking();
+    let mut states = vec![plain.state().unwrap()];
+    let mut whole = Vec::new();
+    while let Some(batch) = plain.next() {
+        whole.push(batch.unwrap());
+        states.push(plain.state().unwrap());
+    }
+    let end = plain.state().unwrap();
+    assert!(whole.len() > 8);
+    for (workers, depth) in [(0, 1), (2, 3)] {
+        let (loader, again) = (loader(workers), loader(2 - workers));
+        let device = loader.prefetch_to_device(Ok::<_, BoxError>).depth(depth);
+        for stop in 0..=whole.len() + 1 {
+            let mut epoch = device.epoch(1).blocking();
+            let mut seen: Vec<_> = epoch.by_ref().take(stop).map(Result::unwrap).collect();
+            if stop > 0 && stop < whole.len() {
+                // The stage has gone on.
+                eventually("a batch ahead", || epoch.stats().unwrap().device.unwrap().uploaded > stop as u64);
+            }
+            let state = epoch.state().unwrap();
+            drop(epoch);
+            assert_eq!(state.delivered(), stop.min(whole.len()) as u64);
+            assert_eq!(state.is_finished(), stop > whole.len());
+            let plain = if stop > whole.len() { &end } else { &states[stop] };
+            assert_eq!((state.epoch(), state.skipped()), (plain.epoch(), plain.skipped()));
+            let rest = match stop % 2 {
+                0 => again.resume(&state).unwrap().blocking().collect::<Result<Vec<_>>>(),
+                _ => device.resume(&state).unwrap().blocking().collect(),
+            };
+            seen.extend(rest.unwrap());
+            assert_eq!(seen, whole, "stopped at {stop}, {workers} workers, depth {depth}");
+            // Without the stage, and again behind two more.
+            let mut epoch = device.resume(plain).unwrap().blocking();
+            assert_eq!(epoch.state().unwrap().delivered(), plain.delivered());
+            let mut seen = whole[..stop.min(whole.len())].to_vec();
+            seen.extend(epoch.by_ref().take(2).map(Result::unwrap));
+            let state = epoch.state().unwrap();
+            drop(epoch);
+            seen.extend(again.resume(&state).unwrap().blocking().map(Result::unwrap));
+            assert_eq!(seen, whole, "stopped at {stop} and behind two more, {workers} workers");
+        }
+    }
+}
+
+#[test]
+fn behind_an_error_the_state_is_the_place_before_it() {
+    let loader = DataLoader::builder(Graph::range(0..10)).workers(0).resumable().build().unwrap();
+    let device = loader.prefetch_to_device(|n| if n == 4 { Err("full") } else { Ok(n) });
+    let mut epoch = device.epoch(0).blocking();
+    assert_eq!(epoch.by_ref().filter(Result::is_ok).count(), 4);
+    let state = epoch.state().unwrap();
+    assert_eq!((state.delivered(), state.is_finished()), (4, false));
+    let rest: Vec<u64> = loader.resume(&state).unwrap().blocking().collect::<Result<_>>().unwrap();
+    assert_eq!(rest, [4, 5, 6, 7, 8, 9]);
+
+    let graph = Graph::range(0..10).try_map(|n| if n == 6 { Err("bad") } else { Ok(n) });
+    let loader = DataLoader::builder(graph).workers(0).resumable().build().unwrap();
+    let mut epoch = loader.prefetch_to_device(Ok::<_, BoxError>).epoch(0).blocking();
+    assert_eq!(epoch.by_ref().filter(Result::is_ok).count(), 6);
+    assert_eq!(epoch.state().unwrap().delivered(), 6);
+
+    let error = numbers(3).prefetch_to_device(Ok::<_, BoxError>).epoch(0).state().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("call `resumable`"), "{error}");
+}
+
+/// Logs are trimmed by what the consumer has, not by what the stage has read.
+#[test]
+fn long_epochs_are_saved_where_the_consumer_is() {
+    let graph = Graph::range(0..20_000).filter(|n| n % 3 != 0).shuffle(4).flat_map(|n| [n, n + 1]);
+    let loader = DataLoader::builder(graph).workers(0).resumable().build().unwrap();
+    let device = loader.prefetch_to_device(Ok::<_, BoxError>).depth(400);
+    let whole: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+    let mut epoch = device.epoch(0).blocking();
+    for stop in [300, 2_000, 9_999, 20_000] {
+        let taken = epoch.state().unwrap().delivered() as usize;
+        let some: Vec<u64> = epoch.by_ref().take(stop - taken).map(Result::unwrap).collect();
+        assert_eq!(some, whole[taken..stop]);
+        let state = epoch.state().unwrap();
+        let rest: Vec<u64> = loader.resume(&state).unwrap().blocking().take(50).map(Result::unwrap).collect();
+        assert_eq!(rest, whole[stop..stop + 50], "{stop}");
+    }
+}
+
+/// For who makes something else of items, and fails.
+#[test]
+fn an_item_that_was_of_no_use_comes_again() {
+    let graph = Graph::range(0..40).try_map(|n| if n == 11 { Err("bad") } else { Ok(n) }).shuffle(6);
+    let loader = |workers| {
+        let builder = DataLoader::builder(graph.clone()).workers(workers).on_error(OnError::skip(9));
+        builder.resumable().build().unwrap()
+    };
+    let whole: Vec<u64> = loader(0).epoch(0).blocking().map(Result::unwrap).collect();
+    for workers in [0, 2] {
+        for stop in 1..=whole.len() {
+            let mut epoch = loader(workers).epoch(0).blocking();
+            assert_eq!(epoch.by_ref().take(stop).map(Result::unwrap).collect::<Vec<_>>(), whole[..stop]);
+            epoch.fail_last();
+            epoch.fail_last();
+            assert!(epoch.next().is_none());
+            let state = epoch.state().unwrap();
+            let rest = loader(2 - workers).resume(&state).unwrap().blocking();
+            assert_eq!(rest.map(Result::unwrap).collect::<Vec<_>>(), whole[stop - 1..], "{stop}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! States in text.
+
+use datapipes::{Graph, State};
+use serde_json::{Value, json};
+
+use super::{begun, loader};
+
+fn state() -> State {
+    let graph = Graph::range(0..200).filter(|n| n % 5 != 0).shuffle(9).flat_map(|n| [n, n]).batch(4);
+    begun(&loader(&graph, 0), 13).1
+}
+
+fn refused(value: &Value) -> String {
+    let error = serde_json::from_value::<State>(value.clone()).expect_err("it is no state");
+    // In the order of the text as well, where the version comes first or last.
+    serde_json::from_str::<State>(&value.to_string()).expect_err("it is no state");
+    error.to_string()
+}
+
+#[test]
+fn a_state_goes_through_json() {
+    let state = state();
+    for text in [serde_json::to_string(&state).unwrap(), serde_json::to_string_pretty(&state).unwrap()] {
+        let again: State = serde_json::from_str(&text).unwrap();
+        assert!(again == state);
+        assert_eq!(again.to_bytes(), state.to_bytes());
+    }
+    let value = serde_json::to_value(&state).unwrap();
+    assert!(serde_json::from_value::<State>(value).unwrap() == state);
+}
+
+/// A change of this form is a change of the version.
+#[test]
+fn the_form_in_json_is_pinned() {
+    let graph = Graph::range(0..20).batch(3).named("batches");
+    let (_, state) = begun(&loader(&graph, 0), 2);
+    let value = serde_json::to_value(&state).unwrap();
+    let check = value["check"].as_str().unwrap();
+    assert_eq!(check.len(), 16);
+    let bytes = state.to_bytes();
+    let sum = u64::from_le_bytes(*bytes.last_chunk().unwrap());
+    assert_eq!(u64::from_str_radix(check, 16).unwrap(), sum);
+    for (key, known) in [
+        ("version", json!(1)),
+        ("seed", json!(11)),
+        ("epoch", json!(1)),
+        ("delivered", json!(2)),
+        ("world", json!(1)),
+    ] {
+        assert_eq!(value[key], known, "{key}");
+    }
+    assert_eq!((value.get("finished"), value.get("skipped")), (None, None));
+    assert_eq!(value["nodes"][0]["name"], "range");
+    assert_eq!(value["nodes"][0]["settings"], "0..20");
+    assert_eq!(value["nodes"][0]["cursor"], json!({"outputs": [6]}));
+    assert_eq!(value["nodes"][1]["name"], "batches");
+    assert_eq!(value["nodes"][1]["inputs"], json!([0]));
+    let finished = begun(&loader(&graph, 0), 99).1;
+    assert_eq!(serde_json::to_value(&finished).unwrap()["finished"], json!(true));
+}
+
+#[test]
+fn row_120_a_changed_text_is_refused() {
+    let text = serde_json::to_string(&state()).unwrap();
+    // Each digit becomes another, each letter of a name too: the checksum tells.
+    let mut tried = 0;
+    for at in 0..text.len() {
+        let mut bytes = text.clone().into_bytes();
+        bytes[at] = match bytes[at] {
+            b'9' => b'1',
+            digit @ b'0'..=b'8' => digit + 1,
+            letter @ b'a'..=b'y' => letter + 1,
+            _ => continue,
+        };
+        tried += 1;
+        let changed = String::from_utf8(bytes).unwrap();
+        assert!(serde_json::from_str::<State>(&changed).is_err(), "{at}: {changed}");
+        assert!(serde_json::from_str::<State>(&text[..at]).is_err(), "cut at {at}");
+    }
+    assert!(tried > 100);
+}
+
+#[test]
+fn row_120_another_version_and_other_fields_are_refused() {
+    let value = serde_json::to_value(state()).unwrap();
+    let with = |path: &str, new: Value| {
+        let mut value = value.clone();
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        value.pointer_mut(parent).unwrap().as_object_mut().unwrap().insert(key.to_owned(), new);
+        value
+    };
+    let says = refused(&with("/version", json!(2)));
+    assert!(says.contains("a state of version 2; this library reads versions 1 to 1"), "{says}");
+    for path in ["/new", "/nodes/0/new", "/nodes/2/cursor/new"] {
+        assert!(refused(&with(path, json!(0))).contains("unknown field `new`"), "{path}");
+    }
+    let says = refused(&with("/check", json!("0123456789abcdef")));
+    assert!(says.contains("its checksum is another"), "{says}");
+    assert!(refused(&with("/check", json!("012"))).contains("an even number of hexadecimal digits"));
+    assert!(refused(&with("/check", json!("zz"))).contains("an even number of hexadecimal digits"));
+    let says = refused(&with("/delivered", json!(1u64 << 62)));
+    assert!(says.contains("its numbers contradict each other"), "{says}");
+    refused(&with("/delivered", json!(-1)));
+    refused(&with("/nodes/2/cursor", json!({})));
+    let mut without = value.clone();
+    without.as_object_mut().unwrap().remove("check");
+    assert!(refused(&without).contains("missing field `check`"));
+}

@@ -1,0 +1,87 @@
+//! Epochs that were stopped go on: files, archives and their samples; and states in text.
+
+mod files;
+mod json;
+mod shards;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use datapipes::{DataLoader, Graph, OnError, Result, State};
+use datapipes_io::stores::{Get, Memory, Meta, Object, Store};
+use futures::stream::BoxStream;
+
+/// A store that counts what is read of it.
+#[derive(Clone, Debug)]
+struct Counting {
+    store: Memory,
+    gets: Arc<AtomicU64>,
+    keys: Arc<Mutex<Vec<String>>>,
+}
+
+impl Counting {
+    fn new(store: Memory) -> Self {
+        Counting { store, gets: Arc::default(), keys: Arc::default() }
+    }
+
+    /// How many requests there were since the last time, and for how many objects.
+    fn counted(&self) -> (u64, usize) {
+        let mut keys = std::mem::take(&mut *self.keys.lock().unwrap());
+        keys.sort();
+        keys.dedup();
+        (self.gets.swap(0, SeqCst), keys.len())
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Counting {
+    fn url(&self) -> &str {
+        self.store.url()
+    }
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        self.gets.fetch_add(1, SeqCst);
+        self.keys.lock().unwrap().push(key.to_owned());
+        self.store.get(key, get).await
+    }
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        self.store.list(prefix)
+    }
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+}
+
+fn loader<T: Send + 'static>(graph: &Graph<T>, workers: usize) -> DataLoader<T> {
+    let builder = DataLoader::builder(graph.clone()).seed(11).workers(workers).in_flight(2);
+    builder.on_error(OnError::skip(1000)).resumable().build().unwrap()
+}
+
+fn all<T: Send + 'static>(epoch: datapipes::Epoch<T>) -> Vec<T> {
+    epoch.blocking().map(Result::unwrap).collect()
+}
+
+/// The first `stop` of epoch 1, and the state behind them, as it comes back from its bytes.
+fn begun<T: Send + 'static>(loader: &DataLoader<T>, stop: usize) -> (Vec<T>, State) {
+    let mut epoch = loader.epoch(1).blocking();
+    let first = epoch.by_ref().take(stop).map(Result::unwrap).collect();
+    let state = epoch.state().unwrap();
+    (first, State::from_bytes(&state.to_bytes()).unwrap())
+}
+
+/// Stopped anywhere, and again behind two more, with other workers each time, it gives what it gives in one go.
+fn goes_on<T: PartialEq + std::fmt::Debug + Send + 'static>(graph: &Graph<T>) {
+    let whole = all(loader(graph, 0).epoch(1));
+    assert!(whole.len() > 3);
+    for (one, other) in [(0, 0), (0, 2), (2, 0), (2, 2)] {
+        for stop in 0..=whole.len() {
+            let (mut seen, state) = begun(&loader(graph, one), stop);
+            let mut epoch = loader(graph, other).resume(&state).unwrap().blocking();
+            seen.extend(epoch.by_ref().take(2).map(Result::unwrap));
+            let state = epoch.state().unwrap();
+            drop(epoch);
+            seen.extend(all(loader(graph, one).resume(&state).unwrap()));
+            assert_eq!(seen, whole, "stopped at {stop}, workers {one} and {other}, {state:?}");
+        }
+    }
+}
