@@ -83,10 +83,12 @@ impl<T: Send + 'static> Epoch<T> {
         latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
         goes_on: Option<(super::State, Arc<Cursors>)>,
     ) -> Self {
-        let state = match &goes_on {
-            Some((state, _)) if state.is_finished() => State::Done,
-            _ => State::Fresh,
+        let spent = |delivered| engine.settings.steps.is_some_and(|steps| delivered >= steps);
+        let finished = match &goes_on {
+            Some((state, _)) => state.is_at_end() || spent(state.delivered()),
+            None => spent(0),
         };
+        let state = if finished { State::Done } else { State::Fresh };
         let (delivered, failed) =
             goes_on.as_ref().map_or((0, 0), |(state, _)| (state.delivered(), state.skipped()));
         Epoch {
@@ -94,7 +96,7 @@ impl<T: Send + 'static> Epoch<T> {
             number,
             on_error,
             latest,
-            finished: goes_on.as_ref().is_some_and(|(state, _)| state.is_finished()),
+            finished,
             goes_on,
             ended: None,
             blocking: false,
@@ -167,13 +169,13 @@ impl<T: Send + 'static> Epoch<T> {
         Ok(super::State::new(flow, settings, progress, &cursors))
     }
 
-    /// Ends it; what its state would be is kept, unless there is nothing left.
-    fn end(&mut self) {
+    /// Ends it; what its state would be is kept, unless there is `nothing_left`.
+    fn end(&mut self, nothing_left: bool) {
         if let State::Running(running) = &self.state
             && self.engine.settings.resumable
         {
             let cursors = running.save(self.delivered + self.failed).map(saved).and_then(Result::ok);
-            self.ended = cursors.filter(|_| !self.finished).or(Some(Cursors::default())).map(Arc::new);
+            self.ended = cursors.filter(|_| !nothing_left).or(Some(Cursors::default())).map(Arc::new);
         }
         self.state = State::Done;
     }
@@ -234,18 +236,23 @@ impl<T: Send + 'static> Epoch<T> {
                 None => {
                     running.run.finish();
                     self.finished = true;
-                    self.end();
+                    self.end(true);
                     return Poll::Ready(None);
                 }
                 Some(Ok(item)) => {
                     self.delivered += 1;
                     running.run.count_delivered();
                     running.trim(self.delivered + self.failed);
+                    if self.engine.settings.steps.is_some_and(|steps| self.delivered >= steps) {
+                        running.run.finish();
+                        self.finished = true;
+                        self.end(false);
+                    }
                     return Poll::Ready(Some(Ok(item)));
                 }
                 Some(Err(error)) => {
                     if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
-                        self.end();
+                        self.end(false);
                         return Poll::Ready(Some(Err(error)));
                     }
                     self.failed += 1;

@@ -40,6 +40,9 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
             }
         })
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input.saturating_mul(self.rounds.unwrap_or(u64::MAX)))
+    }
     fn facts(&self) -> Facts {
         let settings = self.rounds.map_or("without end".to_owned(), |rounds| rounds.to_string());
         Facts::any_order()
