@@ -7,6 +7,8 @@ mod prefetch_to_device;
 mod replay;
 mod state;
 mod stats;
+#[cfg(test)]
+mod steps_tests;
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -96,7 +96,7 @@ impl State {
     }
 
     /// Whether there is nothing left, whatever the budget: it has begun, and no node stands anywhere any more.
-    pub(super) fn is_at_end(&self) -> bool {
+    pub(in crate::loader) fn is_at_end(&self) -> bool {
         self.0.finished && self.position() > 0 && self.0.nodes.iter().all(|node| node.cursor.is_none())
     }
 

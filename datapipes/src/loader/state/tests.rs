@@ -68,51 +68,50 @@ fn short_graphs_go_on() {
     goes_on(|| Graph::from_iter_with(|| 0..30u64).shuffle(4).batch(2));
 }
 
-#[test]
-fn a_budget_ends_an_epoch_and_a_larger_one_goes_on() {
-    let graph = || Graph::from_vec((0..30u64).collect()).shuffle(9).map(|n| n * 2).batch(4);
-    let loader = |steps: Option<u64>, workers| {
-        let builder = DataLoader::builder(graph()).seed(2).workers(workers).resumable();
-        steps
-            .map_or(builder, |steps| {
-                DataLoader::builder(graph()).seed(2).workers(workers).resumable().steps(steps)
-            })
-            .build()
-            .unwrap()
-    };
-    let (whole, end) = run(loader(None, 0).epoch(4), usize::MAX);
-    assert!(end.is_finished() && end.is_at_end() && whole.len() == 8);
-    for steps in 0..=whole.len() + 1 {
-        let first = loader(Some(steps as u64), 2);
-        assert_eq!(first.len_hint(), Some(steps.min(8) as u64));
-        let (items, state) = run(first.epoch(4), usize::MAX);
-        assert_eq!(items, whole[..steps.min(8)]);
-        assert!(state.is_finished());
-        let state = State::from_bytes(&state.to_bytes()).unwrap();
-        // For the same budget and for less it is over; with more it goes on, to the end without one.
-        for (budget, until) in
-            [(Some(steps as u64), steps), (Some(0), steps), (Some(steps as u64 + 2), steps + 2), (None, 8)]
-        {
-            let (rest, state) = run(loader(budget, 0).resume(&state).unwrap(), usize::MAX);
-            assert_eq!(rest, whole[steps.min(8)..until.max(steps).min(8)], "{steps}, then {budget:?}");
-            assert!(state.is_finished());
-        }
-    }
-    // Before the budget it is not over.
-    let (_, state) = run(loader(Some(5), 0).epoch(4), 4);
-    assert!(!state.is_finished());
+/// Some items fail.
+fn failing(items: std::ops::Range<u64>) -> Graph<u64> {
+    Graph::range(items).try_map(|n| if n % 7 == 3 { Err("bad") } else { Ok(n) })
 }
 
 #[test]
-fn epochs_of_a_stream_without_end_depend_on_their_number_alone() {
-    let graph = || Graph::range(0..10).shuffle(10).cycle().batch(3);
-    assert_eq!(DataLoader::builder(graph()).build().unwrap().len_hint(), None);
-    let loader = DataLoader::builder(graph()).steps(7).workers(0).build().unwrap();
-    assert_eq!(loader.len_hint(), Some(7));
-    let epoch = |number| loader.epoch(number).blocking().collect::<Result<Vec<_>>>().unwrap();
-    assert_eq!(epoch(5).len(), 7);
-    assert_eq!(epoch(5), epoch(5));
-    assert_ne!(epoch(5), epoch(6));
-    assert_eq!(DataLoader::builder(graph().take(4)).steps(7).build().unwrap().len_hint(), Some(4));
-    assert_eq!(DataLoader::builder(Graph::range(0..3).repeat(4)).build().unwrap().len_hint(), Some(12));
+fn what_counts_goes_on() {
+    goes_on(|| failing(0..20).take(9));
+    goes_on(|| failing(0..20).skip(9));
+    goes_on(|| failing(0..20).skip(3).take(30).enumerate());
+    goes_on(|| failing(0..30).shuffle(5).enumerate().filter(|(n, _)| n % 2 == 0).enumerate());
+    goes_on(|| failing(0..20).shuffle(4).prefetch(3).batch(3));
+}
+
+#[test]
+fn joins_go_on() {
+    let three = || [failing(0..9), failing(3..4), failing(20..31).shuffle(4)];
+    goes_on(move || Graph::concat(three()));
+    goes_on(move || Graph::mux(three()));
+    goes_on(move || Graph::join(Vec::from(three()), crate::pipes::Mux::new(3).stop_at_first()));
+    goes_on(move || Graph::greedy_join(three()));
+    goes_on(|| failing(0..20).zip(failing(1..15).shuffle(4)));
+    goes_on(|| failing(0..12).zip3(failing(1..15), failing(3..20).batch(2)));
+    goes_on(|| Graph::join((failing(0..9), Graph::range(0..12)), crate::pipes::Zip::new().strict()));
+    for (cycle, block) in [(1, 1), (2, 3), (3, 1), (2, 20)] {
+        let five = || [5, 0, 9, 1, 6].map(|n| failing(10 * n..11 * n));
+        goes_on(move || Graph::interleave(five(), cycle, block));
+    }
+}
+
+#[test]
+fn mixes_go_on() {
+    use crate::pipes::Stop;
+    for stop in [Stop::FirstExhausted, Stop::AllExhausted, Stop::CycleUntilAll, Stop::CycleForever] {
+        let inputs =
+            || [(failing(0..9).shuffle(3), 2.0), (failing(0..4).shuffle(2), 1.0), (Graph::range(0..0), 1.0)];
+        goes_on(move || Graph::mix_until(stop, inputs()).take(30));
+    }
+}
+
+#[test]
+fn rounds_go_on() {
+    goes_on(|| failing(0..5).repeat(3));
+    goes_on(|| failing(0..8).shuffle(3).repeat(3).batch(2));
+    goes_on(|| failing(0..4).shuffle(3).repeat(2).shuffle(2).repeat(2).enumerate());
+    goes_on(|| Graph::mux([failing(0..4).shuffle(3), Graph::range(7..9)]).cycle().take(20));
 }
