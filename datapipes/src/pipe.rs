@@ -544,6 +544,11 @@ pub trait Rerun<In>: Send + Sync + 'static {
         false
     }
 
+    /// How many items come out where one round has `input` many, if that is known; `u64::MAX` for no end.
+    fn len_hint(&self, _input: u64) -> Option<u64> {
+        None
+    }
+
     /// What the node is called if the user gives it no name.
     fn name(&self) -> String {
         default_name::<Self>()

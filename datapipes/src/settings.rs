@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub memory: Option<usize>,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
+    /// After how many items an epoch ends, though there may be more.
+    pub steps: Option<u64>,
     /// Whether states of an epoch can be asked for.
     pub resumable: bool,
     /// For pipes that want a process of their own.
@@ -70,6 +72,7 @@ impl Default for Settings {
             memory: None,
             rank: Rank::default(),
             uneven: None,
+            steps: None,
             resumable: false,
             processes: None,
         }

@@ -283,6 +283,7 @@ impl<In: Send + 'static, S: Split<In>> AnySplit for SplitOp<In, S> {
 
 pub(crate) trait AnyRerun: Send + Sync {
     fn rerun(&self, upstream: Box<dyn FnMut(u64) -> AnyItems + Send>, cx: &Context) -> AnyItems;
+    fn len_hint(&self, input: u64) -> Option<u64>;
 }
 
 pub(super) struct RerunOp<In, R>(R, PhantomData<fn(In)>);
@@ -296,5 +297,9 @@ impl<In, R> RerunOp<In, R> {
 impl<In: Send + 'static, R: Rerun<In>> AnyRerun for RerunOp<In, R> {
     fn rerun(&self, mut upstream: Box<dyn FnMut(u64) -> AnyItems + Send>, cx: &Context) -> AnyItems {
         Box::new(self.0.rerun(Box::new(move |round| typed::<In>(upstream(round))), cx))
+    }
+
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        self.0.len_hint(input)
     }
 }

@@ -109,6 +109,36 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    /// Ends an epoch behind so many items (usually batches), though there may be more: the way to have epochs of a stream
+    /// without end ([`cycle`](Graph::cycle), a mix that cycles). Items that fail and are skipped do not count.
+    ///
+    /// Epoch `n` is a function of `n` alone here, too: it begins anew, with other random numbers, and does not go on where
+    /// epoch `n - 1` stopped. A training run over one stream without end is one epoch: without a budget, by
+    /// [`state`](crate::Epoch::state) every so many steps and [`resume`](DataLoader::resume); or with the budget of the next
+    /// stretch. A state at the budget [is finished](super::State::is_finished) for this loader and for any whose budget is
+    /// no larger; one with a larger budget, or without, goes on from there.
+    ///
+    /// ```
+    /// use datapipes::{DataLoader, Graph};
+    ///
+    /// let graph = || Graph::range(0..10).shuffle(10).cycle().batch(4);
+    /// let loader = |steps| DataLoader::builder(graph()).steps(steps).resumable().build();
+    /// assert_eq!(loader(5)?.len_hint(), Some(5));
+    ///
+    /// let mut first = loader(5)?.epoch(0).blocking();
+    /// assert_eq!(first.by_ref().count(), 5);
+    /// let state = first.state()?;
+    /// assert!(state.is_finished());
+    ///
+    /// // Seven steps more of the same stream.
+    /// assert_eq!(loader(12)?.resume(&state)?.blocking().count(), 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn steps(mut self, steps: u64) -> Self {
+        self.settings.steps = Some(steps);
+        self
+    }
+
     /// What happens to items that fail; by default the first error reaches the consumer and ends the epoch.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = on_error;
@@ -150,18 +180,28 @@ impl<T: Send + 'static> Builder<T> {
     }
 }
 
-/// How many items come out of the root, as far as sources and one-in-one-out pipes tell.
-pub(super) fn len_hint(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
+/// Stands for more than can be counted: origins have 48 bits for the items of a source.
+const ENDLESS: u64 = u64::MAX;
+
+/// How many items come out of the root within a budget of steps, as far as sources and one-in-one-out pipes tell.
+pub(super) fn len_hint(flow: &Flow, settings: &Settings) -> Option<u64> {
+    let len = whole_len(flow, settings.rank, settings.uneven)?;
+    Some(len.min(settings.steps.unwrap_or(ENDLESS))).filter(|&len| len != ENDLESS)
+}
+
+fn whole_len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
     let mut lens: Vec<Option<u64>> = Vec::new();
     for node in &flow.nodes {
         let hints = node.hints();
         let above = node.inputs.first().and_then(|&(id, _)| lens[id]);
-        lens.push(match (&node.node.op, hints.facts.role) {
+        let len = match (&node.node.op, hints.facts.role) {
             (Op::Source(_), _) => hints.len,
             (Op::Pipe(_), Role::Shard { .. }) => above.map(|len| share(len, rank, uneven)),
             (Op::Pipe(pipe), _) => above.and_then(|len| pipe.len_hint(len)),
+            (Op::Rerun(rerun), _) => above.and_then(|len| rerun.len_hint(len)),
             _ => None,
-        });
+        };
+        lens.push(len.map(|len| if len >> 48 == 0 { len } else { ENDLESS }));
     }
     lens[flow.root.0]
 }

@@ -87,10 +87,12 @@ impl<T: Send + 'static> Epoch<T> {
         latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
         goes_on: Option<(super::State, Arc<Cursors>)>,
     ) -> Self {
-        let state = match &goes_on {
-            Some((state, _)) if state.is_finished() => State::Done,
-            _ => State::Fresh,
+        let spent = |delivered| engine.settings.steps.is_some_and(|steps| delivered >= steps);
+        let finished = match &goes_on {
+            Some((state, _)) => state.is_at_end() || spent(state.delivered()),
+            None => spent(0),
         };
+        let state = if finished { State::Done } else { State::Fresh };
         let (delivered, failed) =
             goes_on.as_ref().map_or((0, 0), |(state, _)| (state.delivered(), state.skipped()));
         Epoch {
@@ -98,7 +100,7 @@ impl<T: Send + 'static> Epoch<T> {
             number,
             on_error,
             latest,
-            finished: goes_on.as_ref().is_some_and(|(state, _)| state.is_finished()),
+            finished,
             goes_on,
             ended: None,
             blocking: false,
@@ -212,13 +214,13 @@ impl<T: Send + 'static> Epoch<T> {
         Ok(super::State::new(flow, settings, progress, &cursors))
     }
 
-    /// Ends it; what its state would be is kept, unless there is nothing left.
-    fn end(&mut self) {
+    /// Ends it; what its state would be is kept, unless there is `nothing_left`.
+    fn end(&mut self, nothing_left: bool) {
         if let State::Running(running) = &self.state
             && self.engine.settings.resumable
         {
             let cursors = running.save(self.delivered + self.failed).map(saved).and_then(Result::ok);
-            self.ended = cursors.filter(|_| !self.finished).or(Some(Cursors::default())).map(Arc::new);
+            self.ended = cursors.filter(|_| !nothing_left).or(Some(Cursors::default())).map(Arc::new);
         }
         self.state = State::Done;
     }
@@ -292,7 +294,7 @@ impl<T: Send + 'static> Epoch<T> {
                     running.run.finish();
                     self.finished = true;
                     self.taken = false;
-                    self.end();
+                    self.end(true);
                     if let Some(figures) = &self.device {
                         let _ = figures.ended.set(self.progress());
                     }
@@ -302,12 +304,20 @@ impl<T: Send + 'static> Epoch<T> {
                     self.delivered += 1;
                     self.taken = true;
                     running.run.count_delivered();
+                    if self.engine.settings.steps.is_some_and(|steps| self.delivered >= steps) {
+                        running.run.finish();
+                        self.finished = true;
+                        self.end(false);
+                        if let Some(figures) = &self.device {
+                            let _ = figures.ended.set(self.progress());
+                        }
+                    }
                     return Poll::Ready(Some(Ok(item)));
                 }
                 Some(Err(error)) => {
                     self.taken = false;
                     if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
-                        self.end();
+                        self.end(false);
                         return Poll::Ready(Some(Err(error)));
                     }
                     self.failed += 1;

@@ -7,6 +7,8 @@ mod prefetch_to_device;
 mod replay;
 mod state;
 mod stats;
+#[cfg(test)]
+mod steps_tests;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -71,7 +73,8 @@ impl<T: Send + 'static> DataLoader<T> {
 
     /// Epoch number `epoch`: a `Stream`, or by [`blocking`](Epoch::blocking) an iterator. Inert until polled.
     ///
-    /// Several epochs, also of the same number, may be alive at once; each is complete by itself.
+    /// What it gives depends on the number, not on epochs before, so there is nothing to be set or to be gone through to
+    /// start with any of them. Several epochs, also of the same number, may be alive at once; each is complete by itself.
     pub fn epoch(&self, epoch: u64) -> Epoch<T> {
         Epoch::new(self.engine.clone(), epoch, self.on_error.clone(), self.latest.clone(), None)
     }
@@ -124,10 +127,10 @@ impl<T: Send + 'static> DataLoader<T> {
         Ok(Epoch::new(engine, state.epoch(), on_error, latest, Some((state.clone(), cursors))))
     }
 
-    /// How many items an epoch has, if that is known without reading: sources tell, one-in-one-out pipes and
-    /// batches keep it known.
+    /// How many items an epoch has, if that is known without reading: sources tell, one-in-one-out pipes, batches and
+    /// repeats keep it known. Of a graph without end it is the [budget of steps](Builder::steps), if there is one.
     pub fn len_hint(&self) -> Option<u64> {
-        builder::len_hint(&self.engine.flow, self.engine.settings.rank, self.engine.settings.uneven)
+        builder::len_hint(&self.engine.flow, &self.engine.settings)
     }
 
     /// The plan as a tree, the consumer first: what runs where, with how many workers, behind which queues, and,

@@ -46,6 +46,9 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
             }
         })
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input.saturating_mul(self.rounds.unwrap_or(u64::MAX)))
+    }
     fn is_resumable(&self) -> bool {
         true
     }

@@ -75,7 +75,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// use datapipes::{DataLoader, Graph};
     ///
     /// let graph = Graph::range(0..1000)
-    ///     .map_random(|n, rng| n as f32 - rng.range_u64(0..10) as f32)
+    ///     .map_random(|n, rng| n as f32 - rng.range(1.0, 10.0) as f32)
     ///     .named("augment")
     ///     .map(f32::sqrt)
     ///     .named("root")

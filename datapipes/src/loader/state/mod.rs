@@ -94,10 +94,15 @@ impl State {
         self.0.skipped
     }
 
-    /// Whether the epoch had come to its end: what is resumed from here gives nothing, and the next epoch is the one to go
-    /// on with.
+    /// Whether the epoch had come to its end, or to its [budget of steps](crate::loader::Builder::steps): what is resumed from
+    /// here gives nothing unless that is raised, and the next epoch is the one to go on with.
     pub fn is_finished(&self) -> bool {
         self.0.finished
+    }
+
+    /// Whether there is nothing left, whatever the budget: it has begun, and no node stands anywhere any more.
+    pub(in crate::loader) fn is_at_end(&self) -> bool {
+        self.0.finished && self.position() > 0 && self.0.nodes.iter().all(|node| node.cursor.is_none())
     }
 
     /// The items and errors that came out of the graph.
