@@ -110,7 +110,12 @@ fn by_index() {
         epoch.next().expect("more").expect("integers do not fail")
     };
     let state = state.expect("made above");
-    println!("\ndata by index, {} samples, stopped after {} batches of 32: {} bytes", steps * 64, state.delivered(), state.to_bytes().len());
+    println!(
+        "\ndata by index, {} samples, stopped after {} batches of 32: {} bytes",
+        steps * 64,
+        state.delivered(),
+        state.to_bytes().len()
+    );
     for _ in 0..21 {
         let loader = DataLoader::builder(graph()).workers(2).resumable().build().expect("a right graph");
         let begun = Instant::now();

@@ -175,7 +175,7 @@ impl<T: Send + 'static> Epoch<T> {
             self.taken = false;
             self.delivered -= 1;
             self.finished = false;
-            self.end();
+            self.end(false);
         }
     }
 
