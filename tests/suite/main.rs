@@ -4,6 +4,7 @@
 mod far;
 mod faults;
 mod figures;
+mod golden;
 mod graphs;
 mod in_flight;
 #[cfg(feature = "formats")]
