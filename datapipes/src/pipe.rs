@@ -244,7 +244,8 @@ pub struct Facts {
     /// Whether what it gives out is, or begins as, one [`Context::row`] for each item. False unless said otherwise.
     pub rows: bool,
     /// What it gives at a position depends on nothing before: a source that can [open anywhere](Context::wanted), a
-    /// one-in-one-out pipe that uses no more than the item and its number. False unless said otherwise.
+    /// one-in-one-out pipe that uses no more than the item and its number. False unless said otherwise, which is what a
+    /// [`Split`] should say.
     pub by_position: bool,
     /// Whether its items exist only once, so that nothing can be read again. False unless said otherwise.
     pub once: bool,
