@@ -172,11 +172,15 @@ impl Saving {
     pub(crate) fn cursor(&mut self, node: &Arc<str>, cursor: Cursor) {
         if let Some(other) = self.cursors.insert(node.clone(), cursor) {
             // A node that runs for several readers stands in several places.
-            if other != self.cursors[node] && self.problem.is_none() {
-                let message = "runs in several places at once, whose states cannot be told apart";
-                self.problem = Some(Error::new(crate::ErrorKind::Config, message).at(node));
+            if other != self.cursors[node] {
+                self.several(node);
             }
         }
+    }
+
+    fn several(&mut self, node: &Arc<str>) {
+        let message = "runs in several places at once, whose states cannot be told apart";
+        self.problem.get_or_insert_with(|| Error::new(crate::ErrorKind::Config, message).at(node));
     }
 
     /// All that leads to a place of a stream.
@@ -300,6 +304,9 @@ pub(crate) struct Recorder {
     id: usize,
     /// For each output, the position of what comes out next.
     produced: Box<[Arc<AtomicU64>]>,
+    /// For each output, what is wanted of it, where an epoch goes on and the node itself leaves out the rest; and whether it
+    /// has looked.
+    wanted: Mutex<(Vec<Option<Wanted>>, bool)>,
     forgotten: Mutex<Vec<u64>>,
     feeds: Mutex<Feeds>,
     marks: Mutex<Log<Mark>>,
@@ -333,6 +340,7 @@ impl Recorder {
             node,
             id,
             produced: produced.collect(),
+            wanted: Mutex::new((vec![None; outputs], false)),
             forgotten: Mutex::new(vec![0; outputs]),
             feeds: Mutex::new(Feeds { feeds: Vec::new(), round: cursor.map_or(0, |cursor| cursor.round) }),
             marks: Mutex::new(Log::new(trim)),
@@ -401,6 +409,22 @@ impl Recorder {
     /// The counter of an output.
     pub(crate) fn produced(&self, output: usize) -> &Arc<AtomicU64> {
         &self.produced[output]
+    }
+
+    /// No more than this is wanted of an output. Says whether the node will know before its first item.
+    pub(crate) fn want(&self, output: usize, wanted: Wanted) -> bool {
+        let (all, begun) = &mut *lock(&self.wanted);
+        if !*begun {
+            all[output] = Some(wanted);
+        }
+        !*begun
+    }
+
+    /// For each output, the position of what comes out first, and what is wanted of it.
+    pub(crate) fn wanted(&self) -> Vec<(u64, Option<Wanted>)> {
+        let (all, begun) = &mut *lock(&self.wanted);
+        *begun = true;
+        self.positions().into_iter().zip(all.iter().cloned()).collect()
     }
 
     /// Whether it is time to keep something; `pending` came out and was not counted yet.
@@ -531,9 +555,12 @@ impl Trace for Marked {
         if outputs == 1 {
             return recorder.save_at(&[Some(place)], to);
         }
-        let (_, places) =
+        let (first, places) =
             to.splits.entry(recorder.id).or_insert_with(|| (recorder.clone(), vec![None; outputs]));
         places[*output] = Some(place);
+        if !Arc::ptr_eq(first, recorder) {
+            to.several(&recorder.node);
+        }
     }
 
     fn forget(&self, before: u64) {

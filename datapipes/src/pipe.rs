@@ -244,7 +244,8 @@ pub struct Facts {
     /// Whether what it gives out is, or begins as, one [`Context::row`] for each item. False unless said otherwise.
     pub rows: bool,
     /// What it gives at a position depends on nothing before: a source that can [open anywhere](Context::wanted), a
-    /// one-in-one-out pipe that uses no more than the item and its number. False unless said otherwise.
+    /// one-in-one-out pipe that uses no more than the item and its number. False unless said otherwise, which is what a
+    /// [`Split`] should say.
     pub by_position: bool,
     /// Whether what comes out is some of what goes in (values and origins as they were) in whatever order, so that the
     /// [replay](crate::DataLoader::replay) of one sample may pass it by. A node of several outputs that says so decides by

@@ -185,3 +185,51 @@ fn ranks_go_on() {
         }
     }
 }
+
+#[test]
+fn what_is_shared_goes_on() {
+    use crate::pipes::{Demux, Fork};
+    goes_on(|| {
+        let [a, b] = failing(0..30).shuffle(4).fork();
+        a.map(|n| n + 1).zip(b.filter(|_| true))
+    });
+    goes_on(|| {
+        let [a, b, c] = failing(0..20).fork();
+        Graph::mux([a.shuffle(3), b.take(5), c.filter(|n| n % 3 == 1)])
+    });
+    goes_on(|| Graph::concat(failing(0..12).fork::<2>()));
+    goes_on(|| {
+        let [a, b] = failing(0..40).demux(|n| (*n % 2) as usize);
+        Graph::mix([(a.shuffle(4), 1.0), (b.batch(2).unbatch(), 2.0)])
+    });
+    goes_on(|| Graph::mux(failing(0..40).demux::<2>(|n| usize::from(n % 3 == 0))));
+    goes_on(|| Graph::mux(failing(0..4).shuffle(2).fork::<2>()).repeat(3));
+    goes_on(|| {
+        let [a, b] = Graph::range(0..20).fork();
+        let [c, d] = Graph::concat([a.take(7), b]).demux(|n| usize::from(*n < 9));
+        c.prefetch(3).zip(d.prefetch(2))
+    });
+    // What comes again and is not wanted takes no place in the buffers.
+    let tight = || {
+        let mut outputs = Graph::range(0..60).split(Fork::new(2).buffer(8));
+        let (b, a) = (outputs.pop().unwrap(), outputs.pop().unwrap());
+        a.shuffle(7).zip(b)
+    };
+    goes_on(tight);
+    goes_on(|| Graph::mux(Graph::range(0..60).split(Demux::new(3, |n: &u64| (*n % 3) as usize).buffer(2))));
+}
+
+#[test]
+fn data_by_index_goes_on() {
+    use crate::index::{ClassBalanced, Indexed, Sampler};
+    let data = || Indexed::range(20).shuffle();
+    goes_on(|| data().repeat(2).fetch().shuffle(5).batch(3));
+    goes_on(|| data().zip(Indexed::range(15)).map(|pair| pair).fetch());
+    goes_on(|| Indexed::concat([data(), Indexed::range(5)]).shuffle().batch(3).fetch().unbatch());
+    goes_on(|| Indexed::mix([(data(), 2.0), (Indexed::range(7), 1.0)]).fetch().repeat(2));
+    goes_on(|| ClassBalanced::new(vec![0, 0, 1, 0]).draws(20).indices(4).batch(3));
+    goes_on(|| {
+        Indexed::from_fn(20, |n| async move { if n % 7 == 3 { Err("bad") } else { Ok(n) } }).shuffle().fetch()
+    });
+    goes_on_as(|| data().shard().fetch().batch(2), |loader| loader.rank(1, 3).uneven(crate::Uneven::Pad));
+}
