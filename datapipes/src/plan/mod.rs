@@ -1,5 +1,6 @@
 //! Where each part of a graph runs: a pure function of graph, hints and settings.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,6 +16,9 @@ pub(crate) struct Plan {
     /// For each node of the flow that fills rows of batches: of how many items these are.
     pub rows: Vec<Option<usize>>,
     pub segments: Vec<SegmentPlan>,
+    /// Where everything runs on the consumer's thread and an epoch may go on: what would be a segment elsewhere, by its last
+    /// node, so that a state is the same for any number of workers.
+    pub chains: HashMap<usize, Vec<usize>>,
     /// The queue in front of the consumer; 0 for none.
     pub prefetch: Prefetch,
 }
@@ -85,6 +89,7 @@ impl Plan {
             places: vec![Place::Inline; flow.nodes.len()],
             rows: vec![None; flow.nodes.len()],
             segments: Vec::new(),
+            chains: HashMap::new(),
             prefetch: Prefetch {
                 items: if settings.workers == 0 { 0 } else { settings.prefetch.unwrap_or(PREFETCH) },
                 bytes: 0,
@@ -92,6 +97,11 @@ impl Plan {
             },
         };
         if settings.workers == 0 {
+            if settings.resumable {
+                let segments = Plan::new(flow, &Settings { workers: 1, ..settings.clone() }).segments;
+                let chains = segments.into_iter().filter(|segment| segment.arity != Arity::One);
+                plan.chains = chains.filter_map(|chain| Some((*chain.nodes.last()?, chain.nodes))).collect();
+            }
             plan.set_rows(flow);
             plan.share_out(settings);
             return plan;

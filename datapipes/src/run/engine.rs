@@ -326,17 +326,7 @@ impl EpochRun {
             let (items, pieces, runs) = self.pieces(above, last, round, wanted);
             (items, pieces.clone().map(|pieces| pieces as Arc<dyn Trace>), pieces, runs)
         };
-        let links = plan.nodes.iter().map(|&id| {
-            let node = &flow.nodes[id].node;
-            let Op::Pipe(pipe) = &node.op else { unreachable!("only pipes are put into segments") };
-            Link {
-                pipe: pipe.clone(),
-                context: self.context(id, round),
-                edge: node.edge.clone(),
-                rows: self.rows(id),
-            }
-        });
-        let chain = Chain { links: links.collect(), input: flow.nodes[above.0].node.edge.clone() };
+        let chain = self.chain(&plan.nodes, round);
         let settings = SegmentSettings {
             work: plan.work,
             order: plan.order,
@@ -366,6 +356,53 @@ impl EpochRun {
         Wired { items, trace }
     }
 
+    /// The nodes of a segment, one behind the other.
+    fn chain(&self, nodes: &[usize], round: u64) -> Chain {
+        let flow = &self.engine.flow;
+        let links = nodes.iter().map(|&id| {
+            let node = &flow.nodes[id].node;
+            let Op::Pipe(pipe) = &node.op else { unreachable!("only pipes are put into segments") };
+            Link {
+                pipe: pipe.clone(),
+                context: self.context(id, round),
+                edge: node.edge.clone(),
+                rows: self.rows(id),
+            }
+        });
+        let above = flow.nodes[nodes[0]].inputs[0].0;
+        Chain { links: links.collect(), input: flow.nodes[above].node.edge.clone() }
+    }
+
+    /// What would be a segment, where there are no workers: its states are those of a segment.
+    fn chain_inline(self: &Arc<Self>, nodes: &[usize], round: u64, wanted: Option<&Wanted>) -> Wired {
+        let flow = &self.engine.flow;
+        let last = *nodes.last().expect("a segment has a node");
+        let (edge, name) = (flow.nodes[last].node.edge.clone(), flow.nodes[last].name.clone());
+        let (items, pieces, runs) = self.pieces(flow.nodes[nodes[0]].inputs[0], last, round, wanted);
+        let pieces = pieces.expect("everything in a loader that can go on has a way");
+        let mut chain = self.chain(nodes, round);
+        for link in &mut chain.links {
+            // Pieces go on with the rows where the one before has stopped.
+            if let Some(rows) = link.rows.take() {
+                link.context = link.context.with_rows(RowCursor::new(rows, 0));
+            }
+        }
+        let input = chain.input.clone();
+        let (failed, node) = (edge.clone(), name.clone());
+        // A pipe's `apply` is a user's code too.
+        let apply = move |piece| {
+            catch_unwind(AssertUnwindSafe(|| chain.apply(piece, 0)))
+                .unwrap_or_else(|payload| failed.fail(Error::panic(payload).at(&node)))
+        };
+        let pieced = Pieced::new(input.erase(items), input, edge.clone(), pieces.clone(), apply);
+        let mut items = edge.restore(Box::new(pieced));
+        if nodes.iter().any(|&id| flow.nodes[id].hints().work == Work::Io) {
+            let driven = Driven::new(edge.erase(items), self.io.clone(), edge.clone(), name);
+            items = edge.restore(Box::new(driven));
+        }
+        Wired { items: self.sifted(last, items, runs, wanted), trace: Some(pieces) }
+    }
+
     #[cfg(target_os = "linux")]
     fn run_facts(&self, round: u64) -> RunFacts {
         let RunInfo { seed, epoch, rank, uneven, .. } = self.info;
@@ -375,6 +412,9 @@ impl EpochRun {
     fn inline(self: &Arc<Self>, id: usize, port: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
         let flow_node = &self.engine.flow.nodes[id];
         let node = &flow_node.node;
+        if let Some(nodes) = self.engine.plan.chains.get(&id) {
+            return self.chain_inline(nodes, round, wanted);
+        }
         if let Op::Split(_) = node.op
             && let Some((output, recorder)) = self.waiting(id, port, round)
         {
@@ -394,27 +434,12 @@ impl EpochRun {
             Op::Rerun(rerun) => vec![rerun.rerun(self.upstream(id, round, recorder.clone()), &context)],
         };
         // A pipe's `apply` is a user's code too.
-        let applied = catch_unwind(AssertUnwindSafe(|| match (&node.op, &trace) {
-            (Op::Pipe(pipe), Some(Ways::Pieces(pieces))) => {
-                let input = self.engine.flow.nodes[flow_node.inputs[0].0].node.edge.clone();
-                let (pipe, context) = (pipe.clone(), context.clone());
-                let chunks = input.erase(one(inputs));
-                let apply = move |piece| pipe.apply(piece, &context);
-                vec![node.edge.restore(Box::new(Pieced::new(
-                    chunks,
-                    input,
-                    node.edge.clone(),
-                    pieces.clone(),
-                    apply,
-                )))]
-            }
-            _ => applies(inputs),
-        }));
+        let applied = catch_unwind(AssertUnwindSafe(|| applies(inputs)));
         let outputs = match applied {
             Ok(outputs) => outputs,
             Err(payload) => {
                 let items = node.edge.fail(Error::panic(payload).at(&flow_node.name));
-                return Wired { items, trace: trace.map(Ways::into_trace) };
+                return Wired { items, trace: trace };
             }
         };
         let mut outputs: Vec<Option<Wired>> = outputs
@@ -437,7 +462,7 @@ impl EpochRun {
                 }
                 let trace = match (&recorder, &trace) {
                     (Some(recorder), _) => Some(Arc::new(Marked(recorder.clone(), port)) as Arc<dyn Trace>),
-                    (None, trace) => trace.clone().map(Ways::into_trace),
+                    (None, trace) => trace.clone(),
                 };
                 Some(Wired { items, trace })
             })
@@ -457,7 +482,7 @@ impl EpochRun {
             }
             None => {
                 let error = Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name);
-                Wired { items: node.edge.fail(error), trace: trace.map(Ways::into_trace) }
+                Wired { items: node.edge.fail(error), trace: trace }
             }
         }
     }
@@ -512,7 +537,7 @@ impl EpochRun {
         let is_pipe = matches!(node.op, Op::Pipe(_));
         if let Op::Source(_) = node.op {
             let runs = wanted.filter(|_| !hints.facts.by_position).map(|_| vec![vec![(0, u64::MAX)]]);
-            let trace = Some(Ways::Plain(Arc::new(ByPosition(name.clone()))));
+            let trace: Option<Arc<dyn Trace>> = Some(Arc::new(ByPosition(name.clone())));
             return Keeping {
                 context: context.with_keeper(nothing),
                 inputs: Vec::new(),
@@ -523,7 +548,6 @@ impl EpochRun {
         }
         if is_pipe && (hints.facts.by_position || hints.shardable) && hints.arity == Arity::One {
             let Wired { items, trace } = one(above(wanted));
-            let trace = trace.map(Ways::Plain);
             return Keeping {
                 context: context.with_keeper(nothing),
                 inputs: vec![items],
@@ -534,7 +558,7 @@ impl EpochRun {
         }
         if is_pipe && hints.facts.by_position {
             let inputs = above(None).into_iter().map(|input| input.items).collect();
-            let trace = Some(Ways::Plain(Arc::new(ByPosition(name.clone()))));
+            let trace: Option<Arc<dyn Trace>> = Some(Arc::new(ByPosition(name.clone())));
             return Keeping {
                 context: context.with_keeper(nothing),
                 inputs,
@@ -542,12 +566,6 @@ impl EpochRun {
                 runs: None,
                 recorder: None,
             };
-        }
-        if is_pipe && hints.shardable {
-            let (items, pieces, runs) = self.pieces(flow_node.inputs[0], id, round, wanted);
-            let trace = pieces.map(Ways::Pieces);
-            let (context, runs) = (context.with_keeper(nothing), runs.map(|runs| vec![runs]));
-            return Keeping { context, inputs: vec![items], trace, runs, recorder: None };
         }
         // It looks at its inputs as a whole.
         let cursor = self.cursor(id, wanted);
@@ -642,26 +660,11 @@ impl EpochRun {
 struct Keeping {
     context: Context,
     inputs: Vec<AnyItems>,
-    trace: Option<Ways>,
+    trace: Option<Arc<dyn Trace>>,
     /// For each output the positions of what it gives, one range after the other, where some of that is not wanted.
     runs: Option<Vec<Vec<(u64, u64)>>>,
     /// Of a node that keeps something.
     recorder: Option<Arc<Recorder>>,
-}
-
-#[derive(Clone)]
-enum Ways {
-    Plain(Arc<dyn Trace>),
-    Pieces(Arc<Pieces>),
-}
-
-impl Ways {
-    fn into_trace(self) -> Arc<dyn Trace> {
-        match self {
-            Ways::Plain(trace) => trace,
-            Ways::Pieces(pieces) => pieces,
-        }
-    }
 }
 
 /// What stands above a node that has not asked for it yet: as it was.
