@@ -233,3 +233,19 @@ fn data_by_index_goes_on() {
     });
     goes_on_as(|| data().shard().fetch().batch(2), |loader| loader.rank(1, 3).uneven(crate::Uneven::Pad));
 }
+
+/// A state with workers, where these are one segment, is one without, and the other way round.
+#[test]
+fn chains_go_on_with_other_workers() {
+    goes_on(|| failing(0..40).shuffle(5).sample_with(0.4).map(|n| n + 1));
+    goes_on(|| {
+        Graph::range(0..15).flat_map(|n| 0..n % 4).map(|n| n + 1).filter(|n| n % 2 == 0).batch(2).unbatch()
+    });
+    goes_on(|| {
+        let pairs = Graph::range(0..20).map(|n| n + 1).filter(|n| n % 3 > 0).flat_map(|n| vec![n; 2]);
+        pairs
+            .map_async(|n| async move { if n % 5 == 0 { Err("five") } else { Ok(n) } })
+            .filter(|n| n % 2 == 0)
+            .shuffle(4)
+    });
+}
