@@ -165,7 +165,8 @@ fn an_epoch_goes_on_behind_what_was_taken() {
             assert_eq!(seen, whole, "stopped at {stop}");
         }
     }
-    let state = DataLoader::builder(Graph::range(0..3)).resumable().build().unwrap().epoch(0).state().unwrap();
+    let state =
+        DataLoader::builder(Graph::range(0..3)).resumable().build().unwrap().epoch(0).state().unwrap();
     let error = ways()[0].resume(&state).unwrap_err().to_string();
     assert!(error.contains("the state is of another run"), "{error}");
 }
