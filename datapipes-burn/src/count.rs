@@ -80,6 +80,21 @@ impl Count {
         };
     }
 
+    /// So many batches have been before: an epoch that goes on. Their items are estimated where only batches say.
+    pub fn begin_at(&mut self, batches: u64) {
+        let batches = usize::try_from(batches).unwrap_or(usize::MAX);
+        self.seen = batches;
+        self.done = match (self.unit, self.batches) {
+            (Unit::Each(each), _) => each.saturating_mul(batches),
+            (Unit::Batch, _) => batches,
+            (Unit::Share | Unit::Rows, Some(all)) => {
+                let part = self.total as u128 * batches as u128 / all.max(1) as u128;
+                usize::try_from(part).unwrap_or(usize::MAX)
+            }
+            (Unit::Share | Unit::Rows, None) => 0,
+        };
+    }
+
     /// Never beyond the total, where burn's estimate of the time that is left would underflow. Complete with the last
     /// batch, if their number is known, and not before: burn's learner then applies gradients that it has accumulated.
     pub fn progress(&self) -> Progress {
@@ -137,6 +152,22 @@ mod tests {
         let count = Count::new(told(None, None), Some(2), false).unwrap();
         assert_eq!(course(count, &[9; 2]), [(1, false), (2, true)]);
         assert_eq!(count.progress().unit.as_deref(), Some("batches"));
+    }
+
+    #[test]
+    fn an_epoch_that_goes_on_counts_what_has_been() {
+        let begun = |told, batches, rows| {
+            let mut count = Count::new(told, batches, rows).unwrap();
+            count.begin_at(2);
+            count.add(Some(3));
+            let progress = count.progress();
+            (progress.items_processed, progress.is_completed())
+        };
+        assert_eq!(begun(told(Some(10), Some(4)), None, false), (10, true));
+        assert_eq!(begun(told(Some(10), None), Some(5), false), (6, false));
+        assert_eq!(begun(told(None, None), Some(3), false), (3, true));
+        assert_eq!(begun(told(Some(20), None), Some(5), true), (8 + 3, false));
+        assert_eq!(begun(told(Some(20), None), None, true), (3, false));
     }
 
     #[test]

@@ -1,37 +1,97 @@
 //! One epoch of a loader, in burn's hands.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use burn_core::data::dataloader::{DataLoaderIterator, Progress};
 use burn_core::data::dataset::DatasetError;
-use datapipes::{Item, Result};
+use datapipes::{Blocking, Error, Item, Result, State};
 
 use crate::count::Count;
 use crate::{BurnLoader, Waits};
 
-/// The batches of an epoch, still as the graph makes them.
-pub(crate) type Items<'a, B> = Box<dyn Iterator<Item = Result<Item<B>>> + 'a>;
+/// An epoch, still as the graph makes it, that the loader can ask where it stands.
+pub(crate) struct Reading<B>(Arc<Mutex<Stage<B>>>);
+
+enum Stage<B> {
+    Running(Blocking<B>),
+    /// Where it stood at its end, or why that is not known.
+    Ended(Result<State>),
+}
+
+impl<B> Clone for Reading<B> {
+    fn clone(&self) -> Self {
+        Reading(self.0.clone())
+    }
+}
+
+impl<B: Send + 'static> Reading<B> {
+    pub fn new(epoch: Blocking<B>) -> Self {
+        Reading(Arc::new(Mutex::new(Stage::Running(epoch))))
+    }
+
+    /// Behind the last batch that was taken. Waits for one that is being taken.
+    pub fn state(&self) -> Result<State> {
+        match &*self.stage() {
+            Stage::Running(epoch) => epoch.state(),
+            Stage::Ended(Ok(state)) => Ok(state.clone()),
+            Stage::Ended(Err(error)) => Err(Error::new(error.kind(), error.to_string())),
+        }
+    }
+
+    fn next(&self) -> Option<Result<Item<B>>> {
+        match &mut *self.stage() {
+            Stage::Running(epoch) => epoch.next_item(),
+            Stage::Ended(_) => None,
+        }
+    }
+
+    fn fail_last(&self) {
+        if let Stage::Running(epoch) = &mut *self.stage() {
+            epoch.fail_last();
+        }
+    }
+
+    /// Drops the epoch, and with it all that it started.
+    fn end(&self) {
+        let mut stage = self.stage();
+        if let Stage::Running(epoch) = &*stage {
+            *stage = Stage::Ended(epoch.state());
+        }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage<B>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// One epoch, on the thread that reads it.
-pub(crate) struct Batches<'a, B, O> {
+pub(crate) struct Batches<'a, B: Send + 'static, O> {
     from: &'a BurnLoader<B, O>,
     count: Count,
+    /// Why there are none.
+    refused: Option<Error>,
     /// None once it has ended.
-    items: Option<Items<'a, B>>,
+    items: Option<Reading<B>>,
     begun: Option<Instant>,
     waits: Waits,
 }
 
-impl<'a, B, O> Batches<'a, B, O> {
-    pub fn new(from: &'a BurnLoader<B, O>, count: Count, items: Items<'a, B>) -> Self {
-        Batches { from, count, items: Some(items), begun: None, waits: Waits::default() }
+impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
+    pub fn new(from: &'a BurnLoader<B, O>, count: Count, items: Reading<B>) -> Self {
+        Batches { from, count, refused: None, items: Some(items), begun: None, waits: Waits::default() }
+    }
+
+    /// None but this error.
+    pub fn refused(from: &'a BurnLoader<B, O>, why: Error) -> Self {
+        let (count, waits) = (Count::default(), Waits::default());
+        Batches { from, count, refused: Some(why), items: None, begun: None, waits }
     }
 
     fn next_batch(&mut self) -> Result<Option<O>> {
         let begun = Instant::now();
         self.begun.get_or_insert(begun);
-        let item = self.items.as_mut().and_then(Iterator::next);
+        let item = self.items.as_ref().and_then(Reading::next);
         let arrived = Instant::now();
         self.waits.waited += arrived - begun;
         let Some(item) = item else { return Ok(None) };
@@ -39,7 +99,10 @@ impl<'a, B, O> Batches<'a, B, O> {
         let rows = self.from.rows.map(|rows| rows(&batch));
         let made = (self.from.convert)(batch, &self.from.device);
         self.waits.converted += arrived.elapsed();
-        let made = made.map_err(|error| error.at(&Arc::from("into burn")).of(&origin))?;
+        let made = made.map_err(|error| {
+            self.items.iter().for_each(Reading::fail_last);
+            error.at(&Arc::from("into burn")).of(&origin)
+        })?;
         self.count.add(rows);
         self.waits.batches += 1;
         Ok(Some(made))
@@ -47,7 +110,9 @@ impl<'a, B, O> Batches<'a, B, O> {
 
     /// Ends everything that the epoch started, and the clock.
     fn finish(&mut self) {
-        self.items = None;
+        if let Some(items) = self.items.take() {
+            items.end();
+        }
         let Some(begun) = self.begun.take() else { return };
         self.waits.epochs = 1;
         self.waits.wall = begun.elapsed();
@@ -56,10 +121,13 @@ impl<'a, B, O> Batches<'a, B, O> {
     }
 }
 
-impl<B, O> Iterator for Batches<'_, B, O> {
+impl<B: Send + 'static, O> Iterator for Batches<'_, B, O> {
     type Item = Result<O, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(why) = self.refused.take() {
+            return Some(Err(DatasetError::new(why)));
+        }
         self.items.as_ref()?;
         let batch = self.next_batch().map_err(DatasetError::new).transpose();
         if !matches!(batch, Some(Ok(_))) {
@@ -69,13 +137,13 @@ impl<B, O> Iterator for Batches<'_, B, O> {
     }
 }
 
-impl<B, O> DataLoaderIterator<O> for Batches<'_, B, O> {
+impl<B: Send + 'static, O> DataLoaderIterator<O> for Batches<'_, B, O> {
     fn progress(&self) -> Progress {
         self.count.progress()
     }
 }
 
-impl<B, O> Drop for Batches<'_, B, O> {
+impl<B: Send + 'static, O> Drop for Batches<'_, B, O> {
     fn drop(&mut self) {
         self.finish();
     }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_core::data::dataloader::DataLoaderIterator;
 use burn_core::tensor::Device;
-use datapipes::{BoxError, DataLoader, Error, ErrorKind, Rank, Result};
+use datapipes::{BoxError, DataLoader, Error, ErrorKind, Rank, Result, State};
 
 use crate::count::{Count, Told};
-use crate::epoch::{Batches, Items};
+use crate::epoch::{Batches, Reading};
 use crate::{IntoBurn, Waits};
 
 /// A [`datapipes::DataLoader`] as a [`DataLoader`](burn_core::data::dataloader::DataLoader) of burn, for its learner or
@@ -57,6 +57,10 @@ pub struct BurnLoader<B, O> {
     /// Why this part of a loader cannot be read.
     refused: Option<Arc<str>>,
     next: AtomicU64,
+    /// Where the next epoch goes on.
+    goes_on: Mutex<Option<State>>,
+    /// The epoch that was begun last, by this loader or a clone.
+    reading: Arc<Mutex<Option<Reading<B>>>>,
     pub(crate) waits: Arc<Mutex<Waits>>,
 }
 
@@ -113,6 +117,8 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
             parts: None,
             refused: None,
             next: AtomicU64::new(0),
+            goes_on: Mutex::default(),
+            reading: Arc::default(),
             waits: Arc::default(),
         }
     }
@@ -192,6 +198,63 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         self.next.load(Relaxed)
     }
 
+    /// Lets the next `iter` go on behind the batches of a [state](BurnLoader::state), and the ones after it be the epochs that
+    /// follow. Where the state is that of an epoch at its end, the next one begins.
+    ///
+    /// Burn's learner counts its own epochs: let it go on with the same one from its checkpoint. Its progress begins with
+    /// the batches that have been; how many items those had is estimated where only batches say.
+    ///
+    /// # Errors
+    /// As [`DataLoader::resume`]. A loader [for several devices](BurnLoader::for_devices) is of several ranks, which have
+    /// states of their own: then the slices refuse it.
+    ///
+    /// # Examples
+    /// ```
+    /// use burn_core::data::dataloader::DataLoader as _;
+    /// use burn_core::tensor::{Device, Tensor};
+    /// use datapipes::{DataLoader, Graph};
+    /// use datapipes_burn::BurnLoader;
+    ///
+    /// let loader = || {
+    ///     let graph = Graph::range(0..20).shuffle(20).map(|n| n as f32).batch(4).collate();
+    ///     let loader = DataLoader::builder(graph).resumable().build()?;
+    ///     datapipes::Ok(BurnLoader::<_, Tensor<1>>::new(loader, &Device::flex()).items(20))
+    /// };
+    /// let first = loader()?;
+    /// assert_eq!(first.iter().take(3).count(), 3);
+    /// let state = first.state()?;
+    ///
+    /// let second = loader()?.resume(&state)?;
+    /// assert_eq!((second.iter().count(), second.epoch()), (2, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resume(mut self, state: &State) -> Result<Self>
+    where
+        B: Send,
+    {
+        drop(self.loader.resume(state)?);
+        let next = state.epoch() + u64::from(state.is_finished());
+        *self.next.get_mut() = next;
+        *lock(&self.goes_on) = Some(state.clone()).filter(|state| !state.is_finished());
+        Ok(self)
+    }
+
+    /// Where the epoch stands that was begun last, by this loader or a clone of it, such as the one that burn's learner made:
+    /// behind the last batch that was taken from it, also when it has ended or was dropped. A batch that could not be made
+    /// into burn's comes again. Waits while a batch is being taken. See [`Epoch::state`](datapipes::Epoch::state).
+    ///
+    /// # Errors
+    /// As [`Epoch::state`](datapipes::Epoch::state); of `Config` if no epoch was begun.
+    pub fn state(&self) -> Result<State>
+    where
+        B: Send,
+    {
+        match lock(&self.reading).clone() {
+            Some(reading) => reading.state(),
+            None => Err(Error::new(ErrorKind::Config, "no epoch was begun yet")),
+        }
+    }
+
     /// The loader within, for its plan and figures.
     pub fn inner(&self) -> &DataLoader<B> {
         &self.loader
@@ -200,7 +263,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// How long consumers have waited, over all epochs so far that have ended or were dropped, of this loader, its clones
     /// and its slices together.
     pub fn waits(&self) -> Waits {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.waits).clone()
     }
 }
 
@@ -236,8 +299,13 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         let loader = loader.map_err(|error| format!("part {index} of {devices}: {error}"))?;
         // Ranks get equally many where burn would give the last one more.
         let told = Told { items: self.told.items.map(|_| each), ..self.told };
-        Ok(BurnLoader { loader, told, parts: None, ..self.clone() })
+        // The state of a part is not that of the whole.
+        Ok(BurnLoader { loader, told, parts: None, reading: Arc::default(), ..self.clone() })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<B, O> Clone for BurnLoader<B, O> {
@@ -252,6 +320,8 @@ impl<B, O> Clone for BurnLoader<B, O> {
             parts: parts.map(|parts| Parts { devices: parts.devices, make: parts.make.clone() }),
             refused: self.refused.clone(),
             next: AtomicU64::new(self.next.load(Relaxed)),
+            goes_on: Mutex::new(lock(&self.goes_on).clone()),
+            reading: self.reading.clone(),
             waits: self.waits.clone(),
         }
     }
@@ -270,16 +340,25 @@ impl<B, O> fmt::Debug for BurnLoader<B, O> {
 
 impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> for BurnLoader<B, O> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        let epoch = self.next.fetch_add(1, Relaxed);
-        let mut count = Count::default();
-        let items: Items<'a, B> = match self.count() {
-            Ok(known) => {
-                count = known;
-                Box::new(self.loader.epoch(epoch).blocking().items())
+        let number = self.next.fetch_add(1, Relaxed);
+        let state = lock(&self.goes_on).take();
+        let begun = self.count().and_then(|mut count| {
+            let epoch = match &state {
+                Some(state) => {
+                    count.begin_at(state.delivered());
+                    self.loader.resume(state)?
+                }
+                None => self.loader.epoch(number),
+            };
+            Ok((count, Reading::new(epoch.blocking())))
+        });
+        Box::new(match begun {
+            Ok((count, items)) => {
+                *lock(&self.reading) = Some(items.clone());
+                Batches::new(self, count, items)
             }
-            Err(error) => Box::new(std::iter::once(Err(error))),
-        };
-        Box::new(Batches::new(self, count, items))
+            Err(error) => Batches::refused(self, error),
+        })
     }
 
     /// What [`items`](BurnLoader::items) says, or what follows from the graph.

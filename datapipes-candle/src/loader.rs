@@ -1,13 +1,14 @@
 //! A loader that gives candle's tensors and candle's errors.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::{self, Poll, ready};
 
 use candle_core::{Device, Error, Result};
-use datapipes::{DataLoader, DeviceEpoch, DeviceLoader, Epoch, Item};
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use datapipes::{Blocking, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Epoch, Item, State};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 
 use crate::IntoCandle;
 use crate::tensor::wrapped;
@@ -96,13 +97,58 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
         CandleLoader { ahead: self.ahead.map(|ahead| ahead.depth(batches)), ..self }
     }
 
-    /// Epoch number `epoch`: by [`blocking`](CandleEpoch::blocking) an iterator, by [`stream`](CandleEpoch::stream) a
-    /// `Stream`. Inert until polled.
+    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](CandleEpoch::blocking) an iterator. Inert until polled.
     pub fn epoch(&self, epoch: u64) -> CandleEpoch<T, U> {
-        CandleEpoch(match &self.ahead {
-            Some(ahead) => Way::Ahead(ahead.epoch(epoch)),
-            None => Way::Here(self.loader.epoch(epoch), self.convert.clone(), self.device.clone()),
-        })
+        match &self.ahead {
+            Some(ahead) => CandleEpoch(Way::Ahead(ahead.epoch(epoch))),
+            None => self.here(self.loader.epoch(epoch)),
+        }
+    }
+
+    /// The epoch of a state, behind the batches that had been taken then; see [`DataLoader::resume`]. The state may be one
+    /// of another device.
+    ///
+    /// # Errors
+    /// As [`DataLoader::resume`], in candle's form.
+    ///
+    /// # Examples
+    /// ```
+    /// use candle_core::{Device, Tensor};
+    /// use datapipes::{DataLoader, Graph};
+    /// use datapipes_candle::CandleLoader;
+    ///
+    /// let graph = Graph::range(0..100).shuffle(20).map(|n| n as f32).batch(8).collate();
+    /// let loader = CandleLoader::new(&DataLoader::builder(graph).resumable().build()?, &Device::Cpu);
+    /// let mut epoch = loader.epoch(0).blocking();
+    /// let first: Vec<Tensor> = epoch.by_ref().take(5).collect::<candle_core::Result<_>>()?;
+    /// let state = epoch.state()?;
+    ///
+    /// let rest: Vec<Tensor> = loader.resume(&state)?.blocking().collect::<candle_core::Result<_>>()?;
+    /// assert_eq!(first.len() + rest.len(), 13);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resume(&self, state: &State) -> Result<CandleEpoch<T, U>> {
+        match &self.ahead {
+            Some(ahead) => ahead.resume(state).map(|epoch| CandleEpoch(Way::Ahead(epoch))),
+            None => self.loader.resume(state).map(|epoch| self.here(epoch)),
+        }
+        .map_err(wrapped)
+    }
+
+    /// The same where the graph was changed since; see [`DataLoader::resume_matching`].
+    ///
+    /// # Errors
+    /// As [`DataLoader::resume_matching`], in candle's form.
+    pub fn resume_matching(&self, state: &State) -> Result<CandleEpoch<T, U>> {
+        match &self.ahead {
+            Some(ahead) => ahead.resume_matching(state).map(|epoch| CandleEpoch(Way::Ahead(epoch))),
+            None => self.loader.resume_matching(state).map(|epoch| self.here(epoch)),
+        }
+        .map_err(wrapped)
+    }
+
+    fn here(&self, epoch: Epoch<T>) -> CandleEpoch<T, U> {
+        CandleEpoch(Way::Here(epoch, self.convert.clone(), self.device.clone()))
     }
 
     /// How many batches an epoch has, if that is known without reading.
@@ -150,8 +196,8 @@ impl<T, U> fmt::Debug for CandleLoader<T, U> {
     }
 }
 
-/// An epoch of candle's tensors: by [`blocking`](CandleEpoch::blocking) an iterator, by [`stream`](CandleEpoch::stream) a
-/// `Stream`, of candle's results; see [`CandleLoader`].
+/// An epoch of candle's tensors: a `Stream` of candle's results, or by [`blocking`](CandleEpoch::blocking) an iterator; see
+/// [`CandleLoader`].
 #[must_use = "an epoch does nothing until it is iterated"]
 pub struct CandleEpoch<T, U>(Way<T, U>);
 
@@ -164,21 +210,12 @@ impl<T: Send + 'static, U: Send + 'static> CandleEpoch<T, U> {
     /// The epoch as a plain iterator, for training loops without async. Works on any thread.
     pub fn blocking(self) -> CandleBlocking<U> {
         CandleBlocking(match self.0 {
-            Way::Ahead(epoch) => Box::new(epoch.blocking().map(|batch| batch.map_err(wrapped))),
-            Way::Here(epoch, convert, device) => {
-                let mut items = Some(epoch.blocking().items());
-                Box::new(std::iter::from_fn(move || {
-                    let batch = moved(items.as_mut()?.next()?, &*convert, &device);
-                    if batch.is_err() {
-                        items = None;
-                    }
-                    Some(batch)
-                }))
-            }
+            Way::Ahead(epoch) => Box::new(epoch.blocking()),
+            Way::Here(epoch, convert, device) => Box::new(Here(epoch.blocking(), convert, device)),
         })
     }
 
-    /// The epoch as a `Stream`.
+    /// The epoch as a `Stream` in a box.
     ///
     /// # Examples
     /// ```
@@ -198,20 +235,36 @@ impl<T: Send + 'static, U: Send + 'static> CandleEpoch<T, U> {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     pub fn stream(self) -> BoxStream<'static, Result<U>> {
-        match self.0 {
-            Way::Ahead(epoch) => epoch.map(|batch| batch.map_err(wrapped)).boxed(),
+        self.boxed()
+    }
+
+    /// Where the epoch stands: behind the last batch that was taken from it, whatever is on the device already. A batch
+    /// that could not be made into candle's comes again. See [`Epoch::state`].
+    ///
+    /// # Errors
+    /// As [`Epoch::state`], in candle's form.
+    pub fn state(&self) -> Result<State> {
+        match &self.0 {
+            Way::Here(epoch, ..) => epoch.state(),
+            Way::Ahead(epoch) => epoch.state(),
+        }
+        .map_err(wrapped)
+    }
+}
+
+impl<T: Send + 'static, U: Send + 'static> Stream for CandleEpoch<T, U> {
+    type Item = Result<U>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<U>>> {
+        match &mut self.0 {
+            Way::Ahead(epoch) => Pin::new(epoch).poll_next(cx).map_err(wrapped),
             Way::Here(epoch, convert, device) => {
-                let mut items = Some(epoch.items());
-                stream::poll_fn(move |cx| {
-                    let Some(stream) = &mut items else { return Poll::Ready(None) };
-                    let next = ready!(stream.poll_next_unpin(cx));
-                    let batch = next.map(|item| moved(item, &*convert, &device));
-                    if !matches!(batch, Some(Ok(_))) {
-                        items = None;
-                    }
-                    Poll::Ready(batch)
-                })
-                .boxed()
+                let Some(item) = ready!(epoch.poll_next_item(cx)) else { return Poll::Ready(None) };
+                let batch = moved(item, &**convert, device);
+                if batch.is_err() {
+                    epoch.fail_last();
+                }
+                Poll::Ready(Some(batch))
             }
         }
     }
@@ -237,7 +290,49 @@ impl<T, U> fmt::Debug for CandleEpoch<T, U> {
 
 /// An epoch as an iterator; see [`CandleEpoch::blocking`].
 #[must_use = "an epoch does nothing until it is iterated"]
-pub struct CandleBlocking<U>(Box<dyn Iterator<Item = Result<U>> + Send>);
+pub struct CandleBlocking<U>(Box<dyn Batches<U> + Send>);
+
+/// What gives batches and says where it stands.
+trait Batches<U> {
+    fn next(&mut self) -> Option<Result<U>>;
+    fn state(&self) -> datapipes::Result<State>;
+}
+
+/// Batches that are made candle's where they are taken.
+struct Here<T, U>(Blocking<T>, Convert<T, U>, Device);
+
+impl<T: Send + 'static, U> Batches<U> for Here<T, U> {
+    fn next(&mut self) -> Option<Result<U>> {
+        let Here(epoch, convert, device) = self;
+        let batch = moved(epoch.next_item()?, &**convert, device);
+        if batch.is_err() {
+            epoch.fail_last();
+        }
+        Some(batch)
+    }
+    fn state(&self) -> datapipes::Result<State> {
+        self.0.state()
+    }
+}
+
+impl<T: Send + 'static, U: Send + 'static> Batches<U> for DeviceBlocking<T, U> {
+    fn next(&mut self) -> Option<Result<U>> {
+        Iterator::next(self).map(|batch| batch.map_err(wrapped))
+    }
+    fn state(&self) -> datapipes::Result<State> {
+        DeviceBlocking::state(self)
+    }
+}
+
+impl<U> CandleBlocking<U> {
+    /// Where the epoch stands; see [`CandleEpoch::state`].
+    ///
+    /// # Errors
+    /// As [`CandleEpoch::state`].
+    pub fn state(&self) -> Result<State> {
+        self.0.state().map_err(wrapped)
+    }
+}
 
 impl<U> Iterator for CandleBlocking<U> {
     type Item = Result<U>;

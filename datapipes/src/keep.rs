@@ -754,10 +754,13 @@ impl Context {
     /// What this pipe kept last before the epoch was stopped; `None` in an epoch that begins, or if it had kept nothing.
     ///
     /// # Errors
-    /// If what was kept is not of this type.
+    /// `Config`, which no policy skips, if what was kept is not of this type.
     pub fn kept<S: Wire>(&self) -> Result<Option<S>> {
         match self.keeper().and_then(|keeper| keeper.kept.as_ref()) {
-            Some(kept) if !kept.is_empty() => unpack(kept).map(Some).map_err(|error| error.at(self.node())),
+            Some(kept) if !kept.is_empty() => unpack(kept).map(Some).map_err(|error| {
+                let message = "the state holds something else for it than it keeps";
+                Error::new(crate::ErrorKind::Config, message).with_source(error).at(self.node())
+            }),
             _ => Ok(None),
         }
     }

@@ -298,3 +298,55 @@ fn an_epoch_of_nothing_is_complete() {
     assert_eq!((loader.num_items(), loader.iter().count()), (0, 0));
     assert!(loader.iter().progress().is_completed());
 }
+
+/// The state is that of what burn took, by a clone as its learner makes one, also behind an error; progress goes on too.
+#[test]
+fn an_epoch_goes_on_behind_what_was_taken() {
+    let make = |workers| {
+        let graph = Graph::range(0..22).shuffle(22).map(|n| n as f32).batch(4).collate();
+        let loader = DataLoader::builder(graph).seed(2).workers(workers).resumable().build().unwrap();
+        BurnLoader::<_, Tensor<1>>::new(loader, &Device::flex()).items(22)
+    };
+    fn values<E: std::fmt::Debug>(batch: Result<Tensor<1>, E>) -> Vec<f32> {
+        batch.unwrap().into_data().iter::<f32>().collect()
+    }
+    assert_eq!(make(0).state().unwrap_err().kind(), ErrorKind::Config);
+    let whole: Vec<_> = make(0).with_epoch(3).iter().map(values).collect();
+    for (workers, stop) in (0..=7).flat_map(|stop| [(0, stop), (2, stop)]) {
+        let loader = make(workers).with_epoch(3);
+        let learners = loader.to_device(&Device::flex());
+        let mut seen = Vec::new();
+        let state = {
+            let mut epoch = learners.iter();
+            seen.extend(epoch.by_ref().take(stop).map(values));
+            let during = loader.state().unwrap();
+            drop(epoch);
+            let state = loader.state().unwrap();
+            assert!(state == during);
+            state
+        };
+        let again = make(2 - workers).resume(&state).unwrap();
+        assert_eq!(again.epoch(), if stop > 6 { 4 } else { 3 });
+        if stop <= 6 {
+            let mut epoch = again.iter();
+            if let Some(batch) = epoch.next() {
+                seen.push(values(batch));
+                assert_eq!(epoch.progress().items_processed, (4 * (stop + 1)).min(22));
+            }
+            seen.extend(epoch.map(values));
+            assert_eq!(seen, whole, "stopped at {stop}, {workers} workers");
+        }
+        let next: Vec<_> = again.iter().map(values).collect();
+        assert_eq!(next, make(0).with_epoch(4).iter().map(values).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_batch_that_could_not_be_made_comes_again() {
+    let loader = DataLoader::builder(Graph::range(0..10)).workers(0).resumable().build().unwrap();
+    let convert = |n: u64, _: &Device| if n == 4 { Err("four") } else { Ok(n) };
+    let burn = BurnLoader::with(loader.clone(), &Device::flex(), convert);
+    assert_eq!(burn.iter().filter(|n| n.is_ok()).count(), 4);
+    let rest = loader.resume(&burn.state().unwrap()).unwrap().blocking();
+    assert_eq!(rest.map(|n| n.unwrap()).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
+}

@@ -138,3 +138,57 @@ fn uploads_run_on_one_thread_ahead_of_the_step() {
     let device = candle.loader().stats().unwrap().device.unwrap();
     assert_eq!(device.uploaded, 7);
 }
+
+/// By every way, an epoch goes on behind the batches that were taken.
+#[test]
+fn an_epoch_goes_on_behind_what_was_taken() {
+    let samples = Graph::range(0..50).shuffle(50).map(|n| ([n as f32; 3], n as i64));
+    let builder = DataLoader::builder(samples.batch(8).collate()).seed(3).workers(2);
+    let loader = builder.resumable().build().unwrap();
+    let ways = || [CandleLoader::new(&loader, &Device::Cpu), staged(&loader, &Device::Cpu).depth(2)];
+    let whole: Vec<_> = ways()[0].epoch(1).blocking().map(|batch| values(&batch.unwrap())).collect();
+    for (candle, other) in ways().into_iter().zip(ways().into_iter().rev()) {
+        for stop in 0..=whole.len() + 1 {
+            let mut epoch = candle.epoch(1).blocking();
+            let mut seen: Vec<_> = epoch.by_ref().take(stop).map(|batch| values(&batch.unwrap())).collect();
+            let state = epoch.state().unwrap();
+            drop(epoch);
+            assert_eq!(state.is_finished(), stop > whole.len());
+            let mut epoch = other.resume(&state).unwrap();
+            if let Some(batch) = block_on(epoch.next()) {
+                seen.push(values(&batch.unwrap()));
+            }
+            let state = epoch.state().unwrap();
+            drop(epoch);
+            let rest = candle.resume_matching(&state).unwrap().blocking();
+            seen.extend(rest.map(|batch| values(&batch.unwrap())));
+            assert_eq!(seen, whole, "stopped at {stop}");
+        }
+    }
+    let state =
+        DataLoader::builder(Graph::range(0..3)).resumable().build().unwrap().epoch(0).state().unwrap();
+    let error = ways()[0].resume(&state).unwrap_err().to_string();
+    assert!(error.contains("the state is of another run"), "{error}");
+}
+
+/// A batch that could not be made into candle's comes again, by every way.
+#[test]
+fn a_batch_that_could_not_be_moved_comes_again() {
+    let loader = DataLoader::builder(Graph::range(0..10)).workers(0).resumable().build().unwrap();
+    let convert = |n: u64, _: &Device| match n {
+        4 => Err(Error::Msg("four".to_owned())),
+        n => Ok(n),
+    };
+    let here = CandleLoader::with(&loader, &Device::Cpu, convert);
+    let ahead = Some(uploaded(&loader, &Device::Cpu, here.convert.clone()));
+    for candle in [CandleLoader { ahead, ..here.clone() }, here] {
+        let mut epoch = candle.epoch(0).blocking();
+        assert_eq!(epoch.by_ref().map_while(Result::ok).count(), 4);
+        assert!(epoch.next().is_none());
+        assert_eq!(epoch.state().unwrap().delivered(), 4);
+        let mut epoch = candle.epoch(0);
+        assert_eq!(block_on(epoch.by_ref().filter(|n| std::future::ready(n.is_ok())).count()), 4);
+        let rest = loader.resume(&epoch.state().unwrap()).unwrap().blocking();
+        assert_eq!(rest.map(|n| n.unwrap()).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
+    }
+}

@@ -58,7 +58,7 @@ fn row_116_samples_of_files_that_are_in_no_archive_go_on() {
     goes_on(&keys(store.list_files("*").shuffle(4).load_files().samples()).shuffle(3));
 }
 
-/// A state holds the place of the group that was begun, not the group.
+/// Nothing is read again but what a piece is of.
 #[test]
 fn row_116_grouping_goes_on_where_it_is() {
     let store = shards(false);
@@ -70,9 +70,9 @@ fn row_116_grouping_goes_on_where_it_is() {
         store.counted();
         let rest = all(loader(&graph, workers).resume(&state).unwrap());
         assert_eq!([first, rest].concat(), whole);
-        // The one that was begun and the last; with workers the one before may belong to the same piece.
+        // The one that was begun and the last; and what is of the same piece, which is long where shards come quickly.
         let (_, read) = store.counted();
-        assert!((2..=3).contains(&read), "{read} shards read, {workers} workers");
+        assert!((2..=SHARDS / 2).contains(&read), "{read} shards read, {workers} workers");
     }
 }
 
@@ -101,13 +101,17 @@ fn a_resume_loads_the_shards_that_the_buffer_spans() {
             // Samples that have left the graph or are in the buffer: so many came out of archives.
             let through = (3 * stop + EACH).min(EACH * SHARDS);
             let left = SHARDS - through / EACH;
-            // An item stays in a buffer for any length of time, with geometric odds.
-            assert!(
-                read <= left + 6,
-                "{read} shards read for {left} that were left, {workers} workers, {stop}"
-            );
+            // Each item in the buffer may be of another shard. What the buffer holds is noted seldom where items come as
+            // quickly as here, though at least behind half of the way: from there on it runs again.
+            let again = 3 * stop / 2 / EACH + 1;
+            let most = (left + EACH + 1 + again).min(SHARDS);
+            assert!(read <= most, "{read} shards read for {left} that were left, {workers} workers, {stop}");
+            if stop >= 39 {
+                assert!(most < SHARDS);
+            }
             if workers == 0 {
-                assert!(at_once <= 7, "{at_once} shards read for the next batch, stopped at {stop}");
+                let most = EACH + 2 + again;
+                assert!(at_once <= most, "{at_once} shards read for the next batch, stopped at {stop}");
             }
         }
     }

@@ -126,8 +126,9 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     fn pick(&self, chunk: AnyChunk, places: &[std::ops::Range<usize>]) -> AnyChunk {
         let (mut rest, mut at) = (unwrap::<T>(chunk), 0);
         let mut picked = Chunk::default();
+        // What no policy skips ends the epoch wherever it stands, and its place is not that of an item.
         let is_end = |item: &crate::Result<crate::Item<T>>| {
-            item.as_ref().is_err_and(|error| error.kind() == crate::ErrorKind::Panic)
+            item.as_ref().is_err_and(|error| !error.kind().is_about_an_item())
         };
         for place in places {
             picked.extend(rest.split_to(place.start - at).into_iter().filter(is_end));
