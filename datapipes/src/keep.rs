@@ -96,6 +96,9 @@ impl Positions {
     }
 }
 
+/// What a place reaches to that is read no more: nothing above it has to be gone over again.
+const OVER: u64 = u64::MAX;
+
 /// A place on an edge: everything from `from` on is wanted, and maybe some of what is from `reach` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -143,10 +146,6 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    fn place(&self) -> Place {
-        Place { from: self.from, reach: self.reach }
-    }
-
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted::new(self.held.clone(), self.from)
     }
@@ -166,11 +165,15 @@ impl Saving {
     pub(crate) fn cursor(&mut self, node: &Arc<str>, cursor: Cursor) {
         if let Some(other) = self.cursors.insert(node.clone(), cursor) {
             // A node that runs for several readers stands in several places.
-            if other != self.cursors[node] && self.problem.is_none() {
-                let message = "runs in several places at once, whose states cannot be told apart";
-                self.problem = Some(Error::new(crate::ErrorKind::Config, message).at(node));
+            if other != self.cursors[node] {
+                self.several(node);
             }
         }
+    }
+
+    fn several(&mut self, node: &Arc<str>) {
+        let message = "runs in several places at once, whose states cannot be told apart";
+        self.problem.get_or_insert_with(|| Error::new(crate::ErrorKind::Config, message).at(node));
     }
 
     /// All that leads to a place of a stream.
@@ -242,17 +245,44 @@ impl<T> Log<T> {
 /// What a node that looks at its input as a whole kept, and where it was then.
 struct Mark {
     outputs: Vec<u64>,
-    inputs: Vec<(Input, Arc<dyn Trace>)>,
+    inputs: Vec<Above>,
     kept: Vec<u8>,
     round: u64,
 }
 
+/// Where a node was in one of its inputs.
+struct Above {
+    input: Input,
+    /// It had let go of it, and will not ask for it where it goes on from here.
+    over: bool,
+    trace: Arc<dyn Trace>,
+}
+
+impl Above {
+    fn place(&self) -> Place {
+        Place { from: self.input.from, reach: if self.over { OVER } else { self.input.reach } }
+    }
+}
+
 /// Where a node reads.
 struct Feed {
-    /// The position of what is taken next; less than `from` while what was held is taken again.
+    /// The position of what is taken next; less than that while what was held is taken again.
     taken: Arc<AtomicU64>,
-    from: u64,
+    wanted: Wanted,
     trace: Arc<dyn Trace>,
+}
+
+impl Feed {
+    fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// The position of what is taken next.
+    fn position(&self) -> u64 {
+        let (taken, holes) = (self.taken(), self.wanted.holes());
+        let begin = self.wanted.from - holes.len() as u64;
+        holes.get((taken - begin) as usize).copied().unwrap_or(taken)
+    }
 }
 
 struct Feeds {
@@ -267,8 +297,9 @@ pub(crate) struct Recorder {
     id: usize,
     /// For each output, the position of what comes out next.
     produced: Box<[Arc<AtomicU64>]>,
-    /// For each output, whether nobody reads it any more.
-    closed: Box<[AtomicBool]>,
+    /// For each output, what is wanted of it, where an epoch goes on and the node itself leaves out the rest; and whether it
+    /// has looked.
+    wanted: Mutex<(Vec<Option<Wanted>>, bool)>,
     forgotten: Mutex<Vec<u64>>,
     feeds: Mutex<Feeds>,
     marks: Mutex<Log<Mark>>,
@@ -302,7 +333,7 @@ impl Recorder {
             node,
             id,
             produced: produced.collect(),
-            closed: (0..outputs).map(|_| AtomicBool::new(false)).collect(),
+            wanted: Mutex::new((vec![None; outputs], false)),
             forgotten: Mutex::new(vec![0; outputs]),
             feeds: Mutex::new(Feeds { feeds: Vec::new(), round: cursor.map_or(0, |cursor| cursor.round) }),
             marks: Mutex::new(Log::new(trim)),
@@ -315,7 +346,8 @@ impl Recorder {
             recorder.feed(wanted, trace);
         }
         let begun = traces.into_iter().enumerate().map(|(at, trace)| {
-            (cursor.and_then(|cursor| cursor.inputs.get(at)).cloned().unwrap_or_default(), trace)
+            let input = cursor.and_then(|cursor| cursor.inputs.get(at)).cloned().unwrap_or_default();
+            Above { input, over: false, trace }
         });
         lock(&recorder.marks).push(Mark {
             outputs: recorder.positions(),
@@ -333,7 +365,7 @@ impl Recorder {
     /// One more input; its counter.
     fn feed(&self, wanted: Wanted, trace: Arc<dyn Trace>) -> Arc<AtomicU64> {
         let taken = Arc::new(AtomicU64::new(wanted.from - wanted.holes.len() as u64));
-        lock(&self.feeds).feeds.push(Feed { taken: taken.clone(), from: wanted.from, trace });
+        lock(&self.feeds).feeds.push(Feed { taken: taken.clone(), wanted, trace });
         taken
     }
 
@@ -341,7 +373,7 @@ impl Recorder {
     pub(crate) fn goes_on(&self) -> Option<(u64, Wanted)> {
         let marks = lock(&self.marks);
         let mark = marks.iter().next()?;
-        Some((mark.round, mark.inputs.first()?.0.wanted()))
+        Some((mark.round, mark.inputs.first()?.input.wanted()))
     }
 
     /// The input of a round takes the place of the last round's. In the round that an epoch goes on in, what was kept
@@ -354,10 +386,10 @@ impl Recorder {
     ) -> Arc<AtomicU64> {
         *lock(&self.feeds) = Feeds { feeds: Vec::new(), round };
         if goes_on.is_some()
-            && let Some((_, above)) =
+            && let Some(above) =
                 lock(&self.marks).entries.front_mut().and_then(|mark| mark.inputs.first_mut())
         {
-            *above = trace.clone();
+            above.trace = trace.clone();
         }
         self.feed(goes_on.unwrap_or_else(|| Wanted::new(Vec::new(), 0)), trace)
     }
@@ -372,9 +404,20 @@ impl Recorder {
         &self.produced[output]
     }
 
-    /// Nobody reads this output any more.
-    pub(crate) fn close(&self, output: usize) {
-        self.closed[output].store(true, Ordering::Relaxed);
+    /// No more than this is wanted of an output. Says whether the node will know before its first item.
+    pub(crate) fn want(&self, output: usize, wanted: Wanted) -> bool {
+        let (all, begun) = &mut *lock(&self.wanted);
+        if !*begun {
+            all[output] = Some(wanted);
+        }
+        !*begun
+    }
+
+    /// For each output, the position of what comes out first, and what is wanted of it.
+    pub(crate) fn wanted(&self) -> Vec<(u64, Option<Wanted>)> {
+        let (all, begun) = &mut *lock(&self.wanted);
+        *begun = true;
+        self.positions().into_iter().zip(all.iter().cloned()).collect()
     }
 
     /// Whether it is time to keep something; `pending` came out and was not counted yet.
@@ -389,13 +432,13 @@ impl Recorder {
 
     #[cold]
     fn keep(&self, pending: u64, write: impl FnOnce(&mut Keep) -> Result<Vec<u8>>) {
-        let mut keep = Keep { rewound: Vec::new(), held: Vec::new(), reach: Vec::new() };
+        let mut keep = Keep::default();
         let written = write(&mut keep);
         let feeds = lock(&self.feeds);
         let mut inputs = Vec::with_capacity(feeds.feeds.len());
         for (at, feed) in feeds.feeds.iter().enumerate() {
-            let taken = feed.taken.load(Ordering::Relaxed);
-            if taken < feed.from {
+            let taken = feed.taken();
+            if taken < feed.wanted.from {
                 // What was held is being taken again; the last mark still says what there is to be said.
                 return;
             }
@@ -403,7 +446,13 @@ impl Recorder {
             let held = keep.held.get_mut(at).map(std::mem::take).unwrap_or_default();
             let reach =
                 keep.reach.get(at).copied().unwrap_or(from).min(held.first().copied().unwrap_or(from));
-            inputs.push((Input { from, reach: reach.min(from), held }, feed.trace.clone()));
+            // Whoever counts what is taken holds the counter.
+            let over = Arc::strong_count(&feed.taken) == 1;
+            inputs.push(Above {
+                input: Input { from, reach: reach.min(from), held },
+                over,
+                trace: feed.trace.clone(),
+            });
         }
         let round = feeds.round;
         drop(feeds);
@@ -417,6 +466,7 @@ impl Recorder {
         let mut outputs = self.positions();
         outputs[0] += pending;
         let progress: u64 = outputs.iter().sum();
+        let outputs = keep.outputs.unwrap_or(outputs);
         lock(&self.marks).push(Mark { outputs, inputs, kept, round });
         let (step, last) = &mut *lock(&self.step);
         let now = Instant::now();
@@ -441,12 +491,20 @@ impl Recorder {
         let Some(mark) = marks.iter().rev().find(before).or(marks.iter().next()) else { return };
         let cursor = Cursor {
             outputs: mark.outputs.clone(),
-            inputs: mark.inputs.iter().map(|(input, _)| input.clone()).collect(),
+            inputs: mark.inputs.iter().map(|above| above.input.clone()).collect(),
             kept: mark.kept.clone(),
             pieces: Vec::new(),
             round: mark.round,
         };
-        let above: Vec<_> = mark.inputs.iter().map(|(input, trace)| (input.place(), trace.clone())).collect();
+        let over = places.iter().all(|place| place.is_some_and(|place| place.reach == OVER));
+        let above: Vec<_> = mark
+            .inputs
+            .iter()
+            .map(|above| {
+                let place = above.place();
+                (Place { reach: if over { OVER } else { place.reach }, ..place }, above.trace.clone())
+            })
+            .collect();
         drop(marks);
         to.cursor(&self.node, cursor);
         for (place, trace) in above {
@@ -460,16 +518,17 @@ impl Recorder {
             forgotten[output] = forgotten[output].max(before);
             forgotten.clone()
         };
-        let reach = |at: usize| if self.closed[at].load(Ordering::Relaxed) { u64::MAX } else { reaches[at] };
+        let over = reaches.iter().all(|&reach| reach == OVER);
         let above: Vec<_> = {
             let mut marks = lock(&self.marks);
             marks.trim(|marks| {
                 marks
                     .get(1)
-                    .is_some_and(|next| next.outputs.iter().enumerate().all(|(at, &out)| out <= reach(at)))
+                    .is_some_and(|next| next.outputs.iter().zip(&reaches).all(|(out, reach)| out <= reach))
             });
             let first = marks.iter().next().expect("one mark is left");
-            first.inputs.iter().map(|(input, trace)| (input.reach, trace.clone())).collect()
+            let reach = |above: &Above| if over { OVER } else { above.place().reach };
+            first.inputs.iter().map(|above| (reach(above), above.trace.clone())).collect()
         };
         for (reach, trace) in above {
             trace.forget(reach);
@@ -487,9 +546,12 @@ impl Trace for Marked {
         if outputs == 1 {
             return recorder.save_at(&[Some(place)], to);
         }
-        let (_, places) =
+        let (first, places) =
             to.splits.entry(recorder.id).or_insert_with(|| (recorder.clone(), vec![None; outputs]));
         places[*output] = Some(place);
+        if !Arc::ptr_eq(first, recorder) {
+            to.several(&recorder.node);
+        }
     }
 
     fn forget(&self, before: u64) {
@@ -608,7 +670,7 @@ impl Trace for Pieces {
             // What begins behind the wanted place is the business of the epoch that goes on.
             let inputs = vec![Input { from: input, reach: input, held: Vec::new() }];
             let cursor = Cursor { outputs: vec![output], inputs, pieces, ..Cursor::default() };
-            (cursor, Place { from: end_in, reach: input })
+            (cursor, Place { from: end_in, reach: if place.reach == OVER { OVER } else { input } })
         };
         to.cursor(&self.node, cursor);
         self.above.save(above, to);
@@ -626,14 +688,16 @@ impl Trace for Pieces {
                 }
                 _ => false,
             });
-            *input
+            if before == OVER { OVER } else { *input }
         };
         self.above.forget(above);
     }
 }
 
 /// What a pipe holds of its inputs while it keeps something.
+#[derive(Default)]
 pub(crate) struct Keep {
+    outputs: Option<Vec<u64>>,
     rewound: Vec<u64>,
     held: Vec<Vec<u64>>,
     reach: Vec<u64>,
@@ -643,6 +707,12 @@ impl Keep {
     /// As if the last `items` of its only input had not been taken: they will come again.
     pub(crate) fn rewind(&mut self, items: u64) {
         self.rewound = vec![items];
+    }
+
+    /// So much has been given to each output since the epoch began, though some of it may wait there. For a node whose
+    /// outputs are not what it is asked for at the moment.
+    pub(crate) fn outputs(&mut self, dealt: Vec<u64>) {
+        self.outputs = Some(dealt);
     }
 
     /// It holds what is at these positions of its only input, ascending; they will come again, before all others.
@@ -711,11 +781,9 @@ impl Context {
         }
     }
 
-    /// The position of what is taken next of an input.
+    /// The position of what is taken next of an input; 0 where no states are made.
     pub(crate) fn position(&self, input: usize) -> u64 {
-        self.recorder().map_or(0, |recorder| {
-            lock(&recorder.feeds).feeds.get(input).map_or(0, |feed| feed.taken.load(Ordering::Relaxed))
-        })
+        self.recorder().map_or(0, |recorder| lock(&recorder.feeds).feeds.get(input).map_or(0, Feed::position))
     }
 
     pub(crate) fn recorder(&self) -> Option<&Arc<Recorder>> {

@@ -244,10 +244,13 @@ pub struct Facts {
     /// Whether what it gives out is, or begins as, one [`Context::row`] for each item. False unless said otherwise.
     pub rows: bool,
     /// What it gives at a position depends on nothing before: a source that can [open anywhere](Context::wanted), a
-    /// one-in-one-out pipe that uses no more than the item and its number. False unless said otherwise.
+    /// one-in-one-out pipe that uses no more than the item and its number. False unless said otherwise, which is what a
+    /// [`Split`] should say.
     pub by_position: bool,
     /// Whether its items exist only once, so that nothing can be read again. False unless said otherwise.
     pub once: bool,
+    /// What to use instead where an epoch [may have to go on](Pipe::is_resumable), if the node cannot: what `build()` says.
+    pub instead: Option<&'static str>,
     /// What it does to the data set as a whole.
     pub role: Role,
     /// Mistakes that are visible before anything runs.
@@ -266,6 +269,7 @@ impl Default for Facts {
             rows: false,
             by_position: false,
             once: false,
+            instead: None,
             role: Role::Plain,
             problems: Vec::new(),
             settings: String::new(),
@@ -335,6 +339,11 @@ impl Facts {
     /// For a source whose items exist only once.
     pub fn with_once(self) -> Self {
         Facts { once: true, ..self }
+    }
+
+    /// For a node that an epoch cannot go on with, with what can: as in "it does not keep its state; …".
+    pub fn with_instead(self, instead: &'static str) -> Self {
+        Facts { instead: Some(instead), ..self }
     }
 
     /// With a role.

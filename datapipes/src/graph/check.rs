@@ -92,8 +92,8 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
             problems.push(match node.hints().facts.once {
                 true => format!("{name}: what it gives exists only once, so an epoch cannot go on with it in another process"),
                 false => format!(
-                    "{name}: an epoch cannot go on in the middle of what it gives, since it does not keep its state; see \
-                     `Pipe::is_resumable`"
+                    "{name}: an epoch cannot go on in the middle of what it gives, since it does not keep its state; {}",
+                    node.hints().facts.instead.unwrap_or("see `Pipe::is_resumable`")
                 ),
             });
         }

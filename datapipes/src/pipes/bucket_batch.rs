@@ -1,5 +1,8 @@
 //! Groups items of similar length into batches.
 
+use futures::StreamExt;
+
+use crate::wire::pack;
 use crate::{Context, Facts, Graph, Item, Items, Pipe};
 
 /// Groups items of similar length into batches; see [`Graph::bucket_batch`].
@@ -43,16 +46,41 @@ where
     type Out = Vec<T>;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
+        // What was in the buckets comes once more, in its order, and fills them as it did.
+        let mut batches = match cx.kept() {
+            Ok(kept) => kept.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
         let (this, cx) = (self.clone(), cx.clone());
         Items::generate(async move |out| {
             let mut buckets: Vec<Vec<Item<T>>> = this.sizes.iter().map(|_| Vec::new()).collect();
-            let mut batches = 0;
-            while let Some(item) = out.next_from(&mut input).await {
+            // The positions of what is in them, in an epoch that can go on.
+            let mut places: Vec<Vec<u64>> = this.sizes.iter().map(|_| Vec::new()).collect();
+            loop {
+                out.keep_with(&cx, |keep| {
+                    let mut held = places.concat();
+                    held.sort_unstable();
+                    keep.hold(held);
+                    pack(&batches)
+                });
+                let place = cx.position(0);
+                let item = match input.next().await {
+                    Some(Ok(item)) => item,
+                    Some(Err(error)) => {
+                        out.emit(Err(error)).await;
+                        continue;
+                    }
+                    None => break,
+                };
                 let length = (this.length)(&item);
                 let number = this.boundaries.partition_point(|&boundary| boundary <= length);
                 let bucket = &mut buckets[number];
                 bucket.push(item);
+                if cx.is_resumable() {
+                    places[number].push(place);
+                }
                 if bucket.len() >= this.sizes[number] {
+                    places[number].clear();
                     out.emit(Ok(Item::gather(std::mem::take(bucket), batches))).await;
                     batches += 1;
                 }
@@ -66,6 +94,9 @@ where
                 }
             }
         })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn facts(&self) -> Facts {
         let settings = format!("boundaries {:?}, sizes {:?}", self.boundaries, self.sizes);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::StreamExt;
 
 use crate::error::quietly;
-use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe};
+use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Wanted};
 
 /// Keeps the items of the first pass in memory for the later ones; see [`Graph::cache`].
 pub struct Cache<T> {
@@ -40,17 +40,21 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
         let (most, kept, cx) = (self.most, self.kept.clone(), cx.clone());
+        let wanted = cx.wanted().cloned().unwrap_or(Wanted::new(Vec::new(), 0));
         Items::generate(async move |out| {
             let lock = || kept.lock().unwrap_or_else(PoisonError::into_inner);
             let (ready, mut filling) = match &*lock() {
                 Kept::Everything(items) => (Some(items.clone()), None),
-                Kept::Nothing => (None, Some(Vec::new())),
-                Kept::TooMany => (None, None),
+                // A pass that goes on in the middle does not see everything.
+                Kept::Nothing if wanted.is_all() => (None, Some(Vec::new())),
+                Kept::Nothing | Kept::TooMany => (None, None),
             };
             if let Some(items) = ready {
                 drop(input);
-                for item in items.iter() {
-                    let (value, mut origin) = item.clone().into_parts();
+                for place in
+                    wanted.positions(items.len() as u64).take_while(|&place| place < items.len() as u64)
+                {
+                    let (value, mut origin) = items[place as usize].clone().into_parts();
                     if cx.round() > 0 {
                         origin = origin.child(cx.round());
                     }
@@ -84,11 +88,17 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             }
         })
     }
+    fn is_resumable(&self) -> bool {
+        true
+    }
     fn arity(&self) -> Arity {
         Arity::One
     }
     fn facts(&self) -> Facts {
-        Facts::default().with_buffered(self.most).with_settings(format_args!("up to {}", self.most))
+        Facts::default()
+            .with_buffered(self.most)
+            .with_settings(format_args!("up to {}", self.most))
+            .with_positions()
     }
 }
 
@@ -100,7 +110,8 @@ impl<T: Clone + Send + Sync + 'static> Graph<T> {
     /// items each epoch. A pass that was dropped, or in which an item failed, keeps nothing, and the next one tries
     /// again. With more than `most` items nothing is kept, every epoch runs what is above, and a warning is
     /// logged. The cache belongs to this node of the graph, so all loaders of the graph share it; it is freed with
-    /// the last of them. Items keep their origins; [`repeat`](Graph::repeat)'s later rounds get children of them.
+    /// the last of them. An epoch that goes on in its middle ([`resume`](crate::DataLoader::resume)) gives from memory what
+    /// an earlier one in this process has left there, and keeps nothing itself. Items keep their origins; [`repeat`](Graph::repeat)'s later rounds get children of them.
     ///
     /// # Examples
     /// ```

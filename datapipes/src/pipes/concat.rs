@@ -1,8 +1,9 @@
 //! Puts inputs one behind the other.
 
-use futures::StreamExt;
+use std::task::{self, Poll, ready};
 
-use crate::{Context, Facts, Graph, Items, Join};
+use crate::items::{Chunks, Demand};
+use crate::{Chunk, Context, Facts, Graph, Items, Join};
 
 /// Puts inputs one behind the other; see [`Graph::concat`].
 #[derive(Clone, Debug)]
@@ -20,11 +21,44 @@ impl Concat {
 impl<T: Send + 'static> Join<Vec<T>> for Concat {
     type Out = T;
 
-    fn join(&self, inputs: Vec<Items<T>>, _: &Context) -> Items<T> {
-        Items::from_stream(futures::stream::iter(inputs).flatten())
+    fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
+        let through: u64 = match cx.kept() {
+            Ok(kept) => kept.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
+        let mut inputs = inputs.into_iter();
+        inputs.by_ref().take(usize::try_from(through).unwrap_or(usize::MAX)).for_each(drop);
+        Items::from_chunks(Concatenated { current: inputs.next(), inputs, through, cx: cx.clone() })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn facts(&self) -> Facts {
         Facts::any_order().with_problem((self.inputs == 0).then_some("no inputs"))
+    }
+}
+
+struct Concatenated<T> {
+    current: Option<Items<T>>,
+    /// Those behind it.
+    inputs: std::vec::IntoIter<Items<T>>,
+    /// How many were before it.
+    through: u64,
+    cx: Context,
+}
+
+impl<T: Send + 'static> Chunks<T> for Concatenated<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        let through = self.through;
+        self.cx.keep(|| through);
+        while let Some(input) = &mut self.current {
+            if let Some(chunk) = ready!(input.poll_chunk(cx, demand)) {
+                return Poll::Ready(Some(chunk));
+            }
+            self.current = self.inputs.next();
+            self.through += 1;
+        }
+        Poll::Ready(None)
     }
 }
 

@@ -39,6 +39,9 @@ where
         let deal = ByClass { classify: self.classify.clone(), cx: cx.clone() };
         share(input, self.outputs, self.buffer, deal, cx)
     }
+    fn is_resumable(&self) -> bool {
+        true
+    }
     fn facts(&self) -> Facts {
         split_facts(self.outputs, self.buffer)
     }

@@ -1,8 +1,7 @@
 //! Numbers the items.
 
-use futures::StreamExt;
-
-use crate::{Arity, Context, Graph, Items, Pipe};
+use crate::items::by_chunk;
+use crate::{Arity, Context, Facts, Graph, Items, Pipe, Wanted};
 
 /// Numbers the items; see [`Graph::enumerate`].
 #[derive(Clone, Debug, Default)]
@@ -18,14 +17,22 @@ impl Enumerate {
 impl<T: Send + 'static> Pipe<T> for Enumerate {
     type Out = (u64, T);
 
-    fn apply(&self, input: Items<T>, _: &Context) -> Items<(u64, T)> {
-        let number = |(index, item): (usize, crate::Result<crate::Item<T>>)| {
-            item.map(|item| item.map(|value| (index as u64, value)))
-        };
-        Items::from_stream(input.enumerate().map(number))
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<(u64, T)> {
+        let mut places = cx.wanted().unwrap_or(&Wanted::new(Vec::new(), 0)).positions(u64::MAX);
+        by_chunk(input, cx, move |chunk| {
+            // In this order, since the end of the chunk must not take a number.
+            let numbered = chunk.into_iter().zip(&mut places);
+            numbered.map(|(item, number)| item.map(|item| item.map(|value| (number, value)))).collect()
+        })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn arity(&self) -> Arity {
         Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::default().with_positions()
     }
 }
 

@@ -35,6 +35,9 @@ impl<T: Clone + Send + 'static> Split<T> for Fork {
     fn split(&self, input: Items<T>, cx: &Context) -> Vec<Items<T>> {
         share(input, self.outputs, self.buffer, ToAll, cx)
     }
+    fn is_resumable(&self) -> bool {
+        true
+    }
     fn facts(&self) -> Facts {
         split_facts(self.outputs, self.buffer)
     }
@@ -47,6 +50,8 @@ pub(super) fn split_facts(outputs: usize, buffer: usize) -> Facts {
         _ => None,
     };
     Facts::any_order()
+        // Where an epoch goes on, each output gives what is wanted of it, and nothing else.
+        .with_positions()
         .with_settings(format_args!("{outputs} outputs, buffer {buffer}"))
         .with_buffered(buffer.saturating_mul(outputs.saturating_sub(1)))
         .with_problem(problem)

@@ -4,6 +4,7 @@ use std::task::Poll;
 
 use futures::StreamExt;
 
+use super::mux::by_turns;
 use crate::{Context, Facts, Graph, Items, Join};
 
 /// Takes whatever input has an item first; see [`Graph::greedy_join`].
@@ -22,7 +23,11 @@ impl GreedyJoin {
 impl<T: Send + 'static> Join<Vec<T>> for GreedyJoin {
     type Out = T;
 
-    fn join(&self, mut inputs: Vec<Items<T>>, _: &Context) -> Items<T> {
+    fn join(&self, mut inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
+        // What depends on timing cannot be gone over again.
+        if cx.is_resumable() {
+            return by_turns(inputs, cx, false);
+        }
         let mut turn = 0;
         Items::from_stream(futures::stream::poll_fn(move |cx| {
             let mut asked = 0;
@@ -43,6 +48,9 @@ impl<T: Send + 'static> Join<Vec<T>> for GreedyJoin {
             if inputs.is_empty() { Poll::Ready(None) } else { Poll::Pending }
         }))
     }
+    fn is_resumable(&self) -> bool {
+        true
+    }
     fn facts(&self) -> Facts {
         Facts::any_order().with_problem((self.inputs == 0).then_some("no inputs"))
     }
@@ -54,7 +62,8 @@ impl<T: Send + 'static> Graph<T> {
     /// **The order depends on timing**, also where the loader is told to keep order: this is the one pipe whose
     /// output is not a function of seed and epoch. What one input gives stays in order, nothing is lost, and where
     /// several are ready they take turns; where all always are, it is [`mux`](Graph::mux), which is the better
-    /// choice where no input is slow for long. Runs in one place and holds nothing.
+    /// choice where no input is slow for long; and in a loader that can be
+    /// [resumed](crate::loader::Builder::resumable), whose runs repeat themselves, it is `mux`. Runs in one place and holds nothing.
     ///
     /// # Examples
     /// ```

@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 
-use crate::{Context, Facts, Graph, Items, Join};
+use crate::{Context, Facts, Graph, Items, Join, Reader, Result, Wire, Writer};
 
 /// Reads several inputs by turns, some at a time; see [`Graph::interleave`].
 #[derive(Clone, Debug)]
@@ -22,31 +22,59 @@ impl Interleave {
 impl<T: Send + 'static> Join<Vec<T>> for Interleave {
     type Out = T;
 
-    fn join(&self, inputs: Vec<Items<T>>, _: &Context) -> Items<T> {
+    fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
         let Interleave { cycle, block, .. } = *self;
+        let (count, places) = (inputs.len(), cycle.min(inputs.len()));
+        let turns = match cx.kept() {
+            Ok(Some(Turns(state))) if state.2.len() != places || state.3 > count as u64 => {
+                return Items::fail(Reader::damaged("a state of another number of inputs"));
+            }
+            Ok(kept) => kept.unwrap_or(Turns((0, 0, vec![None; places], 0))),
+            Err(error) => return Items::fail(error),
+        };
+        let Turns((mut turn, mut given, mut slots, mut begun)) = turns;
+        let cx = cx.clone();
+        // Those that wait, and those that are open.
+        let mut inputs: Vec<Option<Items<T>>> = (0u64..)
+            .zip(inputs)
+            .map(|(number, input)| (number >= begun || slots.contains(&Some(number))).then_some(input))
+            .collect();
         Items::generate(async move |out| {
-            let mut waiting = inputs.into_iter();
-            let mut slots: Vec<Option<Items<T>>> = (0..cycle.min(waiting.len())).map(|_| None).collect();
-            let mut open = 0;
-            while open > 0 || waiting.len() > 0 {
-                for slot in &mut slots {
-                    if slot.is_none() {
-                        *slot = waiting.next();
-                        open += usize::from(slot.is_some());
-                    }
-                    let Some(input) = slot else { continue };
-                    for _ in 0..block {
-                        let Some(item) = input.next().await else {
+            while begun < count as u64 || slots.iter().any(Option::is_some) {
+                out.keep(&cx, || Turns((turn, given, slots.clone(), begun)));
+                turn %= places.max(1) as u64;
+                let slot = &mut slots[turn as usize];
+                if slot.is_none() && begun < count as u64 {
+                    *slot = Some(begun);
+                    begun += 1;
+                }
+                if let Some(number) = *slot {
+                    let input = inputs.get_mut(number as usize).and_then(Option::as_mut);
+                    let item = match input {
+                        Some(input) => input.next().await,
+                        None => None,
+                    };
+                    match item {
+                        Some(item) => {
+                            given += 1;
+                            out.emit(item).await;
+                            if given < block as u64 {
+                                continue;
+                            }
+                        }
+                        None => {
                             // Its place is filled when its turn comes again.
+                            inputs[number as usize] = None;
                             *slot = None;
-                            open -= 1;
-                            break;
-                        };
-                        out.emit(item).await;
+                        }
                     }
                 }
+                (turn, given) = (turn + 1, 0);
             }
         })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn facts(&self) -> Facts {
         let problem = match self {
@@ -57,6 +85,24 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
         };
         let settings = format!("{} at a time, blocks of {}", self.cycle, self.block);
         Facts::any_order().with_settings(settings).with_problem(problem)
+    }
+}
+
+/// The place whose turn it is, how many it has given in this turn, which input is in each place, and how many inputs have
+/// been begun.
+struct Turns((u64, u64, Vec<Option<u64>>, u64));
+
+impl Wire for Turns {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.0.encode(to)
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let state: (u64, u64, Vec<Option<u64>>, u64) = Wire::decode(from)?;
+        if state.2.iter().flatten().any(|&input| input >= state.3) {
+            return Err(Reader::damaged("an input that has not begun is open"));
+        }
+        Ok(Turns(state))
     }
 }
 

@@ -62,10 +62,19 @@ impl Mix {
 impl<T: Send + 'static> Join<Vec<T>> for Mix {
     type Out = T;
 
-    fn join(&self, mut inputs: Vec<Items<T>>, _: &Context) -> Items<T> {
+    fn join(&self, mut inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
         let (mut turns, stop) = (Turns::new(&self.weights), self.stop);
+        match cx.kept::<(u64, Vec<bool>)>() {
+            Ok(Some((turn, open))) => turns.go_on(turn, &open),
+            Ok(None) => {}
+            Err(error) => return Items::fail(error),
+        }
+        turns.left_out().for_each(|input| inputs[input] = Items::empty());
+        let cx = cx.clone();
         Items::generate(async move |out| {
-            while let Some(turn) = turns.next() {
+            loop {
+                out.keep(&cx, || (turns.turn, turns.open()));
+                let Some(turn) = turns.next() else { return };
                 match inputs[turn].next().await {
                     Some(item) => out.emit(item).await,
                     None if stop == Stop::FirstExhausted => return,
@@ -76,6 +85,9 @@ impl<T: Send + 'static> Join<Vec<T>> for Mix {
                 }
             }
         })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn facts(&self) -> Facts {
         Mix::facts(self)
@@ -88,12 +100,24 @@ struct MixCycled(Mix);
 impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
     type Out = T;
 
-    fn join(&self, mut inputs: Vec<Items<Option<T>>>, _: &Context) -> Items<T> {
+    fn join(&self, mut inputs: Vec<Items<Option<T>>>, cx: &Context) -> Items<T> {
         let Mix { weights, stop } = &self.0;
         let (mut turns, until_all) = (Turns::new(weights), *stop == Stop::CycleUntilAll);
         let mut unfinished = vec![true; inputs.len()];
+        match cx.kept::<(u64, Vec<bool>, Vec<bool>)>() {
+            Ok(Some((turn, open, left))) => {
+                turns.go_on(turn, &open);
+                unfinished.iter_mut().zip(left).for_each(|(unfinished, left)| *unfinished = left);
+            }
+            Ok(None) => {}
+            Err(error) => return Items::fail(error),
+        }
+        turns.left_out().for_each(|input| inputs[input] = Items::empty());
+        let cx = cx.clone();
         Items::generate(async move |out| {
-            while let Some(turn) = turns.next() {
+            loop {
+                out.keep(&cx, || (turns.turn, turns.open(), unfinished.clone()));
+                let Some(turn) = turns.next() else { return };
                 loop {
                     let item = match inputs[turn].next().await {
                         Some(Err(error)) => Some(Err(error)),
@@ -102,6 +126,7 @@ impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
                             value.map(|value| Ok(Item::new(value, origin)))
                         }
                         None => {
+                            inputs[turn] = Items::empty();
                             turns.leave_out(turn);
                             None
                         }
@@ -121,6 +146,9 @@ impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
             }
         })
     }
+    fn is_resumable(&self) -> bool {
+        true
+    }
     fn name(&self) -> String {
         "mix".to_owned()
     }
@@ -136,21 +164,30 @@ impl<T: Send + 'static> Rerun<T> for Cycle {
     type Out = Option<T>;
 
     fn rerun(&self, mut upstream: Upstream<T>, cx: &Context) -> Items<Option<T>> {
+        let (first, mut nothing) = match cx.kept() {
+            Ok(kept) => kept.unwrap_or((0, true)),
+            Err(error) => return Items::fail(error),
+        };
         let cx = cx.clone();
         Items::generate(async move |out| {
-            for round in 0.. {
+            for round in first.. {
                 let mut input = upstream(round);
-                let mut nothing = true;
-                while let Some(item) = out.next_from(&mut input).await {
+                loop {
+                    out.keep(&cx, || (round, nothing));
+                    let Some(item) = out.next_from(&mut input).await else { break };
                     nothing = false;
                     out.emit(Ok(item.map(Some))).await;
                 }
                 if nothing || cx.is_cancelled() {
                     return;
                 }
+                nothing = true;
                 out.emit(Ok(Item::new(None, Origin::joined(Vec::new(), round)))).await;
             }
         })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn facts(&self) -> Facts {
         Facts::any_order()
@@ -187,6 +224,20 @@ impl Turns {
     fn leave_out(&mut self, input: usize) {
         self.shares[input] = 0;
         self.turn = 0;
+    }
+
+    /// As it was in the middle: which inputs were not left out, and how many turns there had been since the last was.
+    fn go_on(&mut self, turn: u64, open: &[bool]) {
+        self.shares.iter_mut().zip(open).filter(|(_, open)| !**open).for_each(|(share, _)| *share = 0);
+        self.turn = turn.min(u64::MAX / 2);
+    }
+
+    fn open(&self) -> Vec<bool> {
+        self.shares.iter().map(|&share| share > 0).collect()
+    }
+
+    fn left_out(&self) -> impl Iterator<Item = usize> {
+        self.shares.iter().enumerate().filter(|&(_, &share)| share == 0).map(|(input, _)| input)
     }
 
     fn has(&self, input: usize) -> bool {

@@ -56,7 +56,7 @@ pub use prefetch::Prefetch;
 pub use repeat::Repeat;
 pub use retry::Retry;
 pub use sample::{Sample, SampleWith};
-pub use scan::Scan;
+pub use scan::{Scan, ScanKept};
 pub use sharding_filter::{ShardingFilter, ShardingFilterPadded};
 pub use shuffle::Shuffle;
 pub use skip::Skip;

@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 
-use crate::{Context, Facts, Graph, Items, Join};
+use crate::{Context, Facts, Graph, Items, Join, Reader};
 
 /// Takes one item from each input by turns; see [`Graph::mux`].
 #[derive(Clone, Debug)]
@@ -26,28 +26,52 @@ impl Mux {
 impl<T: Send + 'static> Join<Vec<T>> for Mux {
     type Out = T;
 
-    fn join(&self, mut inputs: Vec<Items<T>>, _: &Context) -> Items<T> {
-        let stop_at_first = self.stop_at_first;
-        Items::generate(async move |out| {
-            let mut turn = 0;
-            while !inputs.is_empty() {
-                turn %= inputs.len();
-                match inputs[turn].next().await {
-                    Some(item) => {
-                        out.emit(item).await;
-                        turn += 1;
-                    }
-                    None if stop_at_first => return,
-                    None => drop(inputs.remove(turn)),
-                }
-            }
-        })
+    fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
+        by_turns(inputs, cx, self.stop_at_first)
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn facts(&self) -> Facts {
         Facts { needs_order: self.stop_at_first, ..Facts::default() }
             .with_settings(if self.stop_at_first { "stop at first" } else { "" })
             .with_problem((self.inputs == 0).then_some("no inputs"))
     }
+}
+
+/// One item from each input by turns.
+pub(super) fn by_turns<T: Send + 'static>(
+    inputs: Vec<Items<T>>,
+    cx: &Context,
+    stop_at_first: bool,
+) -> Items<T> {
+    // Whose turn it is, and which are exhausted.
+    let (mut turn, mut ended) = match cx.kept::<(u64, Vec<bool>)>() {
+        Ok(Some((turn, ended))) if ended.len() == inputs.len() => (turn as usize, ended),
+        Ok(Some(_)) => return Items::fail(Reader::damaged("a state of another number of inputs")),
+        Ok(None) => (0, vec![false; inputs.len()]),
+        Err(error) => return Items::fail(error),
+    };
+    let mut inputs: Vec<_> =
+        inputs.into_iter().zip(&ended).map(|(input, ended)| (!ended).then_some(input)).collect();
+    let cx = cx.clone();
+    Items::generate(async move |out| {
+        while ended.contains(&false) {
+            out.keep(&cx, || (turn as u64, ended.clone()));
+            turn %= inputs.len();
+            if let Some(input) = &mut inputs[turn] {
+                match input.next().await {
+                    Some(item) => out.emit(item).await,
+                    None if stop_at_first => return,
+                    None => {
+                        inputs[turn] = None;
+                        ended[turn] = true;
+                    }
+                }
+            }
+            turn += 1;
+        }
+    })
 }
 
 impl<T: Send + 'static> Graph<T> {

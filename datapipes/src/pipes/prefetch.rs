@@ -19,12 +19,16 @@ impl<T: Send + 'static> Pipe<T> for Prefetch {
     fn apply(&self, input: Items<T>, _: &Context) -> Items<T> {
         input
     }
+    fn is_resumable(&self) -> bool {
+        true
+    }
     fn arity(&self) -> Arity {
         Arity::One
     }
     fn facts(&self) -> Facts {
         Facts::any_order()
             .with_role(Role::Prefetch(self.0))
+            .with_positions()
             .with_buffered(self.0)
             .with_settings(self.0)
             .with_problem((self.0 == 0).then_some("a prefetch of zero items"))

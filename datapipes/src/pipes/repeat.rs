@@ -24,12 +24,17 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
     type Out = T;
 
     fn rerun(&self, mut upstream: Upstream<T>, cx: &Context) -> Items<T> {
+        let (first, mut nothing) = match cx.kept() {
+            Ok(kept) => kept.unwrap_or((0, true)),
+            Err(error) => return Items::fail(error),
+        };
         let (rounds, cx) = (self.rounds.unwrap_or(u64::MAX), cx.clone());
         Items::generate(async move |out| {
-            for round in 0..rounds {
+            for round in first..rounds {
                 let mut input = upstream(round);
-                let mut nothing = true;
-                while let Some(item) = out.next_from(&mut input).await {
+                loop {
+                    out.keep(&cx, || (round, nothing));
+                    let Some(item) = out.next_from(&mut input).await else { break };
                     nothing = false;
                     out.emit(Ok(item)).await;
                 }
@@ -37,8 +42,12 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
                 if nothing || cx.is_cancelled() {
                     return;
                 }
+                nothing = true;
             }
         })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn facts(&self) -> Facts {
         let settings = self.rounds.map_or("without end".to_owned(), |rounds| rounds.to_string());

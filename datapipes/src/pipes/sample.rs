@@ -1,5 +1,8 @@
 //! Keeps a part of the items, at random.
 
+use futures::StreamExt;
+
+use crate::wire::pack;
 use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe};
 
 /// Keeps a number of items, at random; see [`Graph::sample`].
@@ -17,32 +20,56 @@ impl<T: Send + 'static> Pipe<T> for Sample {
     type Out = T;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
+        // Nothing comes out before the end of the input; from then on, what is left is what is held.
+        let chosen = match cx.kept() {
+            Ok(kept) => kept.unwrap_or(false),
+            Err(error) => return Items::fail(error),
+        };
         let (size, cx) = (self.0, cx.clone());
         Items::generate(async move |out| {
             let mut rng = cx.node_rng();
             let mut kept: Vec<(u64, Item<T>)> = Vec::new();
             let mut seen = 0;
-            while let Some(item) = out.next_from(&mut input).await {
+            loop {
+                let position = cx.position(0);
+                let item = match input.next().await {
+                    Some(Ok(item)) => item,
+                    Some(Err(error)) => {
+                        out.emit(Err(error)).await;
+                        continue;
+                    }
+                    None => break,
+                };
                 if cx.is_cancelled() {
                     return;
                 }
                 seen += 1;
-                if kept.len() < size {
-                    kept.push((seen, item));
+                // Where no states are made there are no positions, and the order is the same.
+                let place = if cx.is_resumable() { position } else { seen };
+                if chosen || kept.len() < size {
+                    kept.push((place, item));
                 } else {
                     cx.count_dropped(1);
                     // It is kept with the odds that it is among the first `size` of a shuffle of all seen so far.
-                    let place = rng.below(seen);
-                    if let Some(slot) = kept.get_mut(usize::try_from(place).unwrap_or(usize::MAX)) {
-                        *slot = (seen, item);
+                    let drawn = rng.below(seen);
+                    if let Some(slot) = kept.get_mut(usize::try_from(drawn).unwrap_or(usize::MAX)) {
+                        *slot = (place, item);
                     }
                 }
             }
             kept.sort_unstable_by_key(|&(place, _)| place);
-            for (_, item) in kept {
+            let places: Vec<u64> = kept.iter().map(|&(place, _)| place).collect();
+            for (given, (_, item)) in kept.into_iter().enumerate() {
+                out.keep_with(&cx, |keep| {
+                    keep.hold(places[given..].to_vec());
+                    pack(&true)
+                });
                 out.emit(Ok(item)).await;
             }
         })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn arity(&self) -> Arity {
         Arity::AtMostOne

@@ -1,6 +1,8 @@
 //! Carries a state from item to item.
 
-use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe};
+use crate::items::Emitter;
+use crate::wire::pack;
+use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Wire};
 
 /// Carries a state from item to item; see [`Graph::scan`].
 #[derive(Clone, Debug)]
@@ -25,18 +27,80 @@ where
 {
     type Out = Out;
 
-    fn apply(&self, mut input: Items<In>, cx: &Context) -> Items<Out> {
-        let (Scan { initial: mut state, f }, cx) = (self.clone(), cx.clone());
-        Items::generate(async move |out| {
-            while let Some(item) = out.next_from(&mut input).await {
-                let (value, origin) = item.into_parts();
-                let Some(value) = f(&mut state, value) else {
-                    cx.count_dropped(1);
-                    return;
-                };
-                out.emit(Ok(Item::new(value, origin))).await;
-            }
-        })
+    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
+        scan(input, self.initial.clone(), &self.f, cx, |_, _, _| {})
+    }
+    fn arity(&self) -> Arity {
+        Arity::AtMostOne
+    }
+    fn facts(&self) -> Facts {
+        Facts::default().with_instead("`scan_kept` does, whose state is `Wire`")
+    }
+}
+
+fn scan<In, Out, S, F>(
+    mut input: Items<In>,
+    mut state: S,
+    f: &F,
+    cx: &Context,
+    keep: fn(&S, &Emitter<Out>, &Context),
+) -> Items<Out>
+where
+    In: Send + 'static,
+    Out: Send + 'static,
+    S: Send + 'static,
+    F: Fn(&mut S, In) -> Option<Out> + Clone + Send + 'static,
+{
+    let (f, cx) = (f.clone(), cx.clone());
+    Items::generate(async move |out| {
+        loop {
+            keep(&state, &out, &cx);
+            let Some(item) = out.next_from(&mut input).await else { return };
+            let (value, origin) = item.into_parts();
+            let Some(value) = f(&mut state, value) else {
+                cx.count_dropped(1);
+                return;
+            };
+            out.emit(Ok(Item::new(value, origin))).await;
+        }
+    })
+}
+
+/// Carries a state from item to item, and keeps it where an epoch may have to go on; see [`Graph::scan_kept`].
+#[derive(Clone, Debug)]
+pub struct ScanKept<S, F>(Scan<S, F>);
+
+impl<S, F> Scan<S, F> {
+    /// The same, with a state that is kept where an epoch may have to go on.
+    pub fn kept(self) -> ScanKept<S, F>
+    where
+        S: Wire,
+    {
+        ScanKept(self)
+    }
+}
+
+impl<In, Out, S, F> Pipe<In> for ScanKept<S, F>
+where
+    In: Send + 'static,
+    Out: Send + 'static,
+    S: Wire + Clone + Send + Sync + 'static,
+    F: Fn(&mut S, In) -> Option<Out> + Clone + Send + Sync + 'static,
+{
+    type Out = Out;
+
+    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
+        let state = match cx.kept() {
+            Ok(kept) => kept.unwrap_or_else(|| self.0.initial.clone()),
+            Err(error) => return Items::fail(error),
+        };
+        scan(input, state, &self.0.f, cx, |state, out, cx| out.keep_with(cx, |_| pack(state)))
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn name(&self) -> String {
+        "scan".to_owned()
     }
     fn arity(&self) -> Arity {
         Arity::AtMostOne
@@ -51,7 +115,8 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// As in the standard library's `Iterator::scan`, `None` ends the stream; what is above is then dropped, and the
     /// item for which it ended is counted as dropped. The state starts as `initial` in each epoch. Runs in one
-    /// place, in order; nothing is held but the state. Use [`map`](Graph::map) where no state is needed, which
+    /// place, in order; nothing is held but the state. An epoch cannot be gone on with in its middle, since the state may be
+    /// anything: for that there is [`scan_kept`](Graph::scan_kept). Use [`map`](Graph::map) where no state is needed, which
     /// runs on many items at once.
     ///
     /// # Panics
@@ -73,6 +138,32 @@ impl<T: Send + 'static> Graph<T> {
         F: Fn(&mut S, T) -> Option<U> + Clone + Send + Sync + 'static,
     {
         self.pipe(Scan::new(initial, f))
+    }
+
+    /// As [`scan`](Graph::scan), in a loader that can be [resumed](crate::loader::Builder::resumable): the state is part of
+    /// the epoch's, so it must be [`Wire`], and what is in it should be small.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph};
+    /// let sums = Graph::range(1..6).scan_kept(0, |sum, n| {
+    ///     *sum += n;
+    ///     Some(*sum)
+    /// });
+    /// let loader = DataLoader::builder(sums).resumable().build()?;
+    /// let mut epoch = loader.epoch(0).blocking();
+    /// assert_eq!(epoch.by_ref().take(3).collect::<datapipes::Result<Vec<u64>>>()?, [1, 3, 6]);
+    /// let rest = loader.resume(&epoch.state()?)?.blocking();
+    /// assert_eq!(rest.collect::<datapipes::Result<Vec<u64>>>()?, [10, 15]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scan_kept<S, U, F>(self, initial: S, f: F) -> Graph<U>
+    where
+        S: Wire + Clone + Send + Sync + 'static,
+        U: Send + 'static,
+        F: Fn(&mut S, T) -> Option<U> + Clone + Send + Sync + 'static,
+    {
+        self.pipe(Scan::new(initial, f).kept())
     }
 }
 

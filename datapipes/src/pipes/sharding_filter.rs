@@ -1,5 +1,7 @@
 //! Keeps this rank's part of the items.
 
+use crate::items::by_chunk;
+use crate::wire::pack;
 use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Pipe, Rank, Role, Uneven};
 use futures::StreamExt;
 
@@ -19,6 +21,9 @@ impl<T: Send + 'static> Pipe<T> for ShardingFilter {
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         shard(input, cx, None)
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn facts(&self) -> Facts {
         Facts::default().with_role(Role::Shard { can_pad: false }).with_buffered(1)
@@ -42,6 +47,9 @@ impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         shard(input, cx, Some(Item::clone))
     }
+    fn is_resumable(&self) -> bool {
+        true
+    }
     fn facts(&self) -> Facts {
         Facts::default().with_role(Role::Shard { can_pad: true }).with_buffered(1)
     }
@@ -52,22 +60,53 @@ type CloneItem<T> = fn(&Item<T>) -> Item<T>;
 
 fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<CloneItem<T>>) -> Items<T> {
     let Rank { index, world } = cx.rank();
-    if world <= 1 {
+    if world <= 1 && !cx.is_resumable() {
         return input;
+    }
+    // How many items and errors there were, and how many of them are held.
+    let (mut total, again) = match cx.kept::<(u64, u64)>() {
+        Ok(kept) => kept.unwrap_or((0, 0)),
+        Err(error) => return Items::fail(error),
+    };
+    if world <= 1 && again == 0 {
+        let keeps = cx.clone();
+        return by_chunk(input, cx, move |chunk| {
+            total = total.saturating_add(chunk.len() as u64);
+            keeps.keep_with(chunk.len(), |_| pack(&(total, 0u64)));
+            chunk
+        });
     }
     let (uneven, cx) = (cx.uneven().unwrap_or(Uneven::Allow), cx.clone());
     let pad = pad.filter(|_| uneven == Uneven::Pad);
     Items::generate(async move |out| {
-        let mut total: u64 = 0;
+        // The first items of the stream, which any rank may have to repeat, and where they are.
+        let (mut first, mut held) = (Vec::new(), Vec::new());
+        for _ in 0..again {
+            let position = cx.position(0);
+            match input.next().await {
+                Some(Ok(item)) => {
+                    first.push(item);
+                    held.push(position);
+                }
+                Some(Err(_)) => {}
+                None => break,
+            }
+        }
         let mut round = Round::default();
-        // The first items of the stream, which any rank may have to repeat.
-        let mut first = Vec::new();
-        while let Some(item) = input.next().await {
+        let mut place = 0;
+        loop {
+            if place == 0 {
+                out.keep_with(&cx, |keep| {
+                    keep.hold(held.clone());
+                    pack(&(total, held.len() as u64))
+                });
+            }
+            let position = cx.position(0);
+            let Some(item) = input.next().await else { break };
             if cx.is_cancelled() {
                 return;
             }
-            let place = (total % world as u64) as usize;
-            total += 1;
+            total = total.saturating_add(1);
             match item {
                 // An error takes an item's place, on every rank.
                 Err(error) => {
@@ -79,6 +118,7 @@ fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<Clone
                         && first.len() < world
                     {
                         first.push(clone(&item));
+                        held.push(position);
                     }
                     if place == index {
                         match uneven {
@@ -92,7 +132,9 @@ fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<Clone
                     }
                 }
             }
-            if place + 1 == world {
+            place += 1;
+            if place == world {
+                place = 0;
                 let Round { own, failed, given } = std::mem::take(&mut round);
                 match (own, pad) {
                     (Some(_), _) if failed => cx.count_dropped(1),
@@ -104,7 +146,7 @@ fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<Clone
                 }
             }
         }
-        let left = (total % world as u64) as usize;
+        let left = place;
         cx.count_dropped(u64::from(round.own.is_some()));
         match (uneven, pad) {
             _ if left == 0 || cx.is_cancelled() => {}

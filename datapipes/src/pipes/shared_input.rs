@@ -15,7 +15,8 @@ use std::task::{self, Poll, Wake, Waker};
 use futures::StreamExt;
 
 use crate::items::{Chunks, Demand, polled};
-use crate::{Chunk, Context, Error, ErrorKind, Item, Items, Result};
+use crate::wire::pack;
+use crate::{Chunk, Context, Error, ErrorKind, Item, Items, Result, Wanted};
 
 /// Says which outputs get an item, and hands it to them.
 pub(super) trait Deal<T>: Send + 'static {
@@ -33,6 +34,8 @@ pub(super) fn share<T: Send + 'static>(
     let outs = (0..outputs).map(|_| Out::default()).collect();
     let queues = Queues {
         queues: (0..outputs).map(|_| VecDeque::new()).collect(),
+        dealt: vec![0; outputs],
+        wanted: None,
         outs: Arc::new(Outs { outs, missed: AtomicBool::new(false) }),
     };
     let outs = queues.outs.clone();
@@ -95,6 +98,10 @@ impl Wake for Outs {
 /// What waits for each output.
 pub(super) struct Queues<T> {
     queues: Vec<VecDeque<Result<Item<T>>>>,
+    /// How many each has been dealt since the epoch began.
+    dealt: Vec<u64>,
+    /// What is wanted of each, where an epoch goes on; nothing before the first item.
+    wanted: Option<Vec<Option<Wanted>>>,
     outs: Arc<Outs>,
 }
 
@@ -110,8 +117,17 @@ impl<T> Queues<T> {
     }
 
     pub(super) fn push(&mut self, index: usize, item: Item<T>) {
-        if self.outs.is_open(index) {
-            self.queues[index].push_back(Ok(item));
+        self.put(index, Ok(item));
+    }
+
+    fn put(&mut self, index: usize, item: Result<Item<T>>) {
+        let place = self.dealt[index];
+        self.dealt[index] += 1;
+        let wanted = self.wanted.as_ref().and_then(|wanted| wanted[index].as_ref());
+        // What ends the stream is wanted anywhere.
+        let is_end = item.as_ref().is_err_and(|error| error.kind() == ErrorKind::Panic);
+        if self.outs.is_open(index) && (is_end || wanted.is_none_or(|wanted| wanted.next(place) == place)) {
+            self.queues[index].push_back(item);
         }
     }
 
@@ -120,9 +136,9 @@ impl<T> Queues<T> {
         let mut open: Vec<usize> = self.open().collect();
         let Some(last) = open.pop() else { return };
         for index in open {
-            self.queues[index].push_back(Err(copy(&error)));
+            self.put(index, Err(copy(&error)));
         }
-        self.queues[last].push_back(Err(error));
+        self.put(last, Err(error));
     }
 }
 
@@ -245,7 +261,7 @@ impl<T: Send + 'static> State<T> {
                          the buffer larger, or read the outputs side by side",
                         self.buffer
                     );
-                    self.queues.queues[index].push_back(Err(Error::new(ErrorKind::Config, message)));
+                    self.queues.put(index, Err(Error::new(ErrorKind::Config, message)));
                     self.input = None;
                     progress = true;
                 }
@@ -274,9 +290,18 @@ impl<T: Send + 'static> State<T> {
     /// whether the input had no more for now, and whether it had anything.
     fn drive(&mut self, index: usize, outs: &Arc<Outs>, demand: Demand) -> (bool, bool) {
         let mut dealt = false;
+        if let (None, Some(recorder)) = (&self.queues.wanted, self.cx.recorder()) {
+            let (places, wanted) = recorder.wanted().into_iter().unzip();
+            (self.queues.dealt, self.queues.wanted) = (places, Some(wanted));
+        }
         while self.queues.queues[index].len() < demand.max
             && self.queues.open().all(|other| other == index || self.queues.queues[other].len() < self.buffer)
         {
+            let Queues { dealt: places, .. } = &self.queues;
+            self.cx.keep_with(0, |keep| {
+                keep.outputs(places.clone());
+                pack(&())
+            });
             let ahead = demand.ahead || !self.queues.queues[index].is_empty();
             match polled(ahead, || self.poll_input(outs)) {
                 Poll::Pending => return (true, dealt),

@@ -1,6 +1,8 @@
 //! Leaves out the first items.
 
-use crate::{Arity, Context, Facts, Graph, Items, Pipe};
+use crate::items::by_chunk;
+use crate::wire::pack;
+use crate::{Arity, Context, Facts, Graph, Items, Pipe, Result};
 
 /// Leaves out the first items; see [`Graph::skip`].
 #[derive(Clone, Debug)]
@@ -17,15 +19,32 @@ impl<T: Send + 'static> Pipe<T> for Skip {
     type Out = T;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
-        let (mut left, context) = (self.0, cx.clone());
-        input.each(cx, move |item| {
-            if left == 0 {
-                return Some(Ok(item));
-            }
-            left -= 1;
-            context.count_dropped(1);
-            None
+        let mut left = match cx.kept() {
+            Ok(left) => left.unwrap_or(self.0),
+            Err(error) => return Items::fail(error),
+        };
+        let context = cx.clone();
+        by_chunk(input, cx, move |chunk| {
+            let chunk = match left {
+                0 => chunk,
+                _ => {
+                    let before = left;
+                    let mut stays = |item: &Result<_>| {
+                        let skipped = left > 0 && item.is_ok();
+                        left -= u64::from(skipped);
+                        !skipped
+                    };
+                    let chunk = chunk.into_iter().filter(|item| stays(item)).collect();
+                    context.count_dropped(before - left);
+                    chunk
+                }
+            };
+            context.keep_with(chunk.len(), |_| pack(&left));
+            chunk
         })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn arity(&self) -> Arity {
         Arity::AtMostOne

@@ -16,14 +16,26 @@ impl Take {
 impl<T: Send + 'static> Pipe<T> for Take {
     type Out = T;
 
-    fn apply(&self, mut input: Items<T>, _: &Context) -> Items<T> {
-        let items = self.0;
+    fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
+        let mut left = match cx.kept() {
+            Ok(left) => left.unwrap_or(self.0),
+            Err(error) => return Items::fail(error),
+        };
+        let cx = cx.clone();
         Items::generate(async move |out| {
-            for _ in 0..items {
+            loop {
+                out.keep(&cx, || left);
+                if left == 0 {
+                    return;
+                }
                 let Some(item) = out.next_from(&mut input).await else { return };
+                left -= 1;
                 out.emit(Ok(item)).await;
             }
         })
+    }
+    fn is_resumable(&self) -> bool {
+        true
     }
     fn arity(&self) -> Arity {
         Arity::AtMostOne

@@ -41,9 +41,14 @@ macro_rules! zip {
             type Out = ($($type,)*);
 
             fn join(&self, mut inputs: ($(Items<$type>,)*), cx: &Context) -> Items<Self::Out> {
+                let first: u64 = match cx.kept() {
+                    Ok(kept) => kept.unwrap_or(0),
+                    Err(error) => return Items::fail(error),
+                };
                 let (strict, cx) = (self.strict, cx.clone());
                 Items::generate(async move |out| {
-                    for index in 0.. {
+                    for index in first.. {
+                        out.keep(&cx, || index);
                         let mut ended = None;
                         $(
                             let mut $name = None;
@@ -87,6 +92,9 @@ macro_rules! zip {
                         }
                     }
                 })
+            }
+            fn is_resumable(&self) -> bool {
+                true
             }
             fn facts(&self) -> Facts {
                 Zip::facts(self)

@@ -144,7 +144,7 @@ fn crews(flow: &Flow, segment: &SegmentPlan, rows: &[Option<usize>]) -> Option<A
 }
 
 /// Outputs of splits, by node and round.
-type Splits = HashMap<(usize, u64), Vec<Option<Wired>>>;
+type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, Option<Arc<Recorder>>)>;
 
 /// One epoch on its way: what its nodes share, and what is measured at its edges.
 pub(crate) struct EpochRun {
@@ -376,11 +376,10 @@ impl EpochRun {
         let flow_node = &self.engine.flow.nodes[id];
         let node = &flow_node.node;
         if let Op::Split(_) = node.op
-            && let Some(mut output) = self.waiting(id, port, round)
+            && let Some((output, recorder)) = self.waiting(id, port, round)
         {
             let runs = self.cursor(id, wanted).map(|cursor| vec![(cursor.outputs[port], u64::MAX)]);
-            output.items = self.sifted(id, output.items, runs, wanted);
-            return output;
+            return self.output(id, port, output, recorder, runs, wanted);
         }
         let hints = flow_node.hints();
         let Keeping { mut context, inputs, trace, runs, recorder } = self.keeping(id, round, wanted);
@@ -448,14 +447,14 @@ impl EpochRun {
             let mut splits = self.splits();
             // A dropped epoch has been cleared already.
             if outputs.iter().any(Option::is_some) && !self.info.cancelled.load(Ordering::Relaxed) {
-                splits.insert((id, round), outputs);
+                splits.insert((id, round), (outputs, recorder.clone()));
             }
         }
         match output {
-            Some(output) => Wired {
-                items: self.sifted(id, output.items, runs.map(|mut runs| runs.swap_remove(port)), wanted),
-                ..output
-            },
+            Some(output) => {
+                let runs = runs.map(|mut runs| runs.swap_remove(port));
+                self.output(id, port, output, recorder, runs, wanted)
+            }
             None => {
                 let error = Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name);
                 Wired { items: node.edge.fail(error), trace: trace.map(Ways::into_trace) }
@@ -463,13 +462,34 @@ impl EpochRun {
         }
     }
 
+    /// An output of a node, of which no more is given than is wanted.
+    fn output(
+        &self,
+        id: usize,
+        port: usize,
+        output: Wired,
+        recorder: Option<Arc<Recorder>>,
+        runs: Option<Vec<(u64, u64)>>,
+        wanted: Option<&Wanted>,
+    ) -> Wired {
+        if let (Some(recorder), Some(wanted), Some(_)) = (recorder, wanted, &runs)
+            && self.engine.flow.nodes[id].hints().facts.by_position
+            && recorder.want(port, wanted.clone())
+        {
+            // It leaves out by itself what would fill its queues and is not wanted.
+            return output;
+        }
+        Wired { items: self.sifted(id, output.items, runs, wanted), ..output }
+    }
+
     /// An output of a split that was made when another was asked for.
-    fn waiting(&self, id: usize, port: usize, round: u64) -> Option<Wired> {
+    fn waiting(&self, id: usize, port: usize, round: u64) -> Option<(Wired, Option<Arc<Recorder>>)> {
         let mut splits = self.splits();
         let Entry::Occupied(mut entry) = splits.entry((id, round)) else { return None };
-        let waiting = entry.get_mut().get_mut(port).and_then(Option::take);
+        let (outputs, recorder) = entry.get_mut();
+        let waiting = outputs.get_mut(port).and_then(Option::take).map(|output| (output, recorder.clone()));
         // Each round of a repeat has its own; what all have asked for is not kept.
-        if entry.get().iter().all(Option::is_none) {
+        if outputs.iter().all(Option::is_none) {
             entry.remove();
         }
         waiting
