@@ -209,6 +209,7 @@ fn row_118_another_world_size_goes_on() {
     for then in WORLDS {
         for now in WORLDS {
             goes_on_elsewhere(Deal::Index, 240, Uneven::Drop, [then, now], 5, 0);
+            goes_on_elsewhere(Deal::Filter, 240, Uneven::Drop, [then, now], 5, 0);
         }
     }
 }
@@ -228,6 +229,10 @@ proptest! {
         // Behind the last full batch of all ranks, where ranks may have ended at different places, a state is of the end.
         let stop = stop.min(items as usize / 24);
         goes_on_elsewhere(Deal::Index, items, uneven, [then, now], stop, workers);
+        // One rank keeps no items to pad with.
+        if uneven == Uneven::Drop || then > 1 || now == 1 {
+            goes_on_elsewhere(Deal::Filter, items, uneven, [then, now], stop, workers);
+        }
     }
 }
 
@@ -276,6 +281,17 @@ fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
     );
     let drops = || range().pipe(Batch::new(2).drop_last());
     refused(drops, || range().batch(4), "`batch` was 2, drop_last, and is 4");
+
+    // One rank keeps no items to pad with.
+    let padded = |world: usize| {
+        let graph = Graph::range(0..48).sharding_filter_padded().batch(4 / world);
+        let loader = DataLoader::builder(graph).workers(0).rank(0, world).uneven(Uneven::Pad);
+        loader.resumable().build().unwrap()
+    };
+    let mut epoch = padded(1).epoch(0).blocking();
+    epoch.by_ref().take(2).for_each(|batch| drop(batch.unwrap()));
+    let error = padded(2).resume(&epoch.state().unwrap()).unwrap_err().to_string();
+    assert!(error.ends_with("would repeat items from the start, which were not kept for it"), "{error}");
 
     // Without a batch every item is a step.
     let state = State::merge(&states(|| range().map(|n| vec![n]), 3, 5)).unwrap();
@@ -350,4 +366,70 @@ fn fingerprints_tell_other_settings_apart_and_ranks_not() {
         print(range().batch(2).named("batches"), 1, 0, 4, Uneven::Drop),
     ];
     assert!(others.iter().all(|other| *other != one), "{one} {others:?}");
+}
+
+/// What stands for a collective of threads: whether all of them have something.
+struct Exchange(std::sync::Barrier, std::sync::atomic::AtomicUsize, usize);
+
+impl Exchange {
+    fn new(world: usize) -> Self {
+        Exchange(std::sync::Barrier::new(world), Default::default(), world)
+    }
+
+    fn all(&self, mine: bool) -> Result<bool> {
+        use std::sync::atomic::Ordering::SeqCst;
+        self.1.fetch_add(usize::from(mine), SeqCst);
+        self.0.wait();
+        let all = self.1.load(SeqCst) == self.2;
+        if self.0.wait().is_leader() {
+            self.1.store(0, SeqCst);
+        }
+        self.0.wait();
+        Ok(all)
+    }
+}
+
+#[test]
+fn ranks_that_agree_end_at_the_same_step() {
+    // Rank r of 3 gets archives r, r + 3, ...; archive n has n members, and that of one fails in one of the cases.
+    for failing in [None, Some(4)] {
+        let exchange = Exchange::new(3);
+        let run = |rank| {
+            let graph = Graph::range(0..9).sharding_filter().flat_map(|n| vec![n; n as usize]);
+            let graph = graph.try_map(move |n| if Some(n) == failing { Err("bad") } else { Ok(n) }).batch(2);
+            let loader = DataLoader::builder(graph).workers(0).rank(rank, 3).uneven(Uneven::Drop).resumable();
+            let loader = loader.build().unwrap();
+            let mut epoch = loader.epoch(0).blocking().agreed(|mine| exchange.all(mine));
+            let seen: Vec<_> = epoch.by_ref().collect();
+            assert!(epoch.next().is_none());
+            let state = epoch.state().unwrap();
+            let steps = seen.iter().filter(|batch| batch.is_ok()).count();
+            assert_eq!(state.delivered(), steps as u64);
+            (steps, seen.last().is_some_and(|last| last.is_err()), state.is_finished())
+        };
+        let ends = std::thread::scope(|scope| {
+            let others = [scope.spawn(|| run(1)), scope.spawn(|| run(2))];
+            let mut ends = vec![run(0)];
+            ends.extend(others.map(|other| other.join().unwrap()));
+            ends
+        });
+        match failing {
+            // Rank 0 has 0 + 3 + 6 members, the others more.
+            None => assert_eq!(ends, [(5, false, true); 3]),
+            // The fourth step of all is the one that rank 1 cannot take... it has 1 member before those that fail.
+            Some(_) => assert_eq!(ends, [(0, false, true), (0, true, false), (0, false, true)]),
+        }
+    }
+}
+
+#[test]
+fn an_exchange_that_fails_or_contradicts_is_an_error() {
+    let epoch = || loader(Graph::range(0..2).sharding_filter(), 0, 1, Uneven::Drop).epoch(0).blocking();
+    let mut failing = epoch().agreed(|_| Err(crate::Error::new(crate::ErrorKind::Io, "gone")));
+    assert_eq!(failing.next().unwrap().unwrap_err().to_string(), "i/o: gone");
+    assert!(failing.next().is_none());
+    let mut wrong = epoch().agreed(|_| Ok(true));
+    let seen: Vec<_> = wrong.by_ref().collect();
+    assert!(seen[..2].iter().all(Result::is_ok) && seen.len() == 3);
+    assert!(seen[2].as_ref().unwrap_err().to_string().contains("ranks went on with a step"));
 }
