@@ -426,7 +426,7 @@ fn ranks_that_agree_end_at_the_same_step() {
 fn an_exchange_that_fails_or_contradicts_is_an_error() {
     let epoch = || loader(Graph::range(0..2).sharding_filter(), 0, 1, Uneven::Drop).epoch(0).blocking();
     let mut failing = epoch().agreed(|_| Err(crate::Error::new(crate::ErrorKind::Io, "gone")));
-    assert_eq!(failing.next().unwrap().unwrap_err().to_string(), "i/o: gone");
+    assert_eq!(failing.next().unwrap().unwrap_err().to_string(), "I/O error: gone");
     assert!(failing.next().is_none());
     let mut wrong = epoch().agreed(|_| Ok(true));
     let seen: Vec<_> = wrong.by_ref().collect();

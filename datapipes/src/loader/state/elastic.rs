@@ -84,10 +84,9 @@ pub(super) fn rescaled(saved: &Saved, flow: &Flow, settings: &Settings) -> Resul
     if let Some(node) = saved.nodes.iter_mut().find(is_sharded)
         && chain.shard.node.kind != INDEX_SHARD
     {
-        let pads = node
-            .cursor
-            .as_ref()
-            .is_some_and(|cursor| cursor.inputs.iter().any(|input| !input.held.is_empty()));
+        // What is above it can give again what the filter reached back to.
+        let pads =
+            node.cursor.as_ref().is_some_and(|cursor| cursor.inputs.iter().all(|input| input.reach == 0));
         let may_pad = settings.uneven == Some(crate::Uneven::Pad) && now > 1;
         if may_pad && !pads {
             return Err(refused(format!(
