@@ -10,7 +10,7 @@ use crate::keep::Keeper;
 use crate::rng::{Rng, mix};
 use crate::rows::RowCursor;
 use crate::tensor::checked_len;
-use crate::{Chunk, Element, Error, ErrorKind, Item, Origin, Result, Tensor};
+use crate::{Chunk, Element, Error, ErrorKind, Item, Origin, Rank, Result, Tensor, Uneven};
 
 /// What a pipe may know while it runs. Cheap to clone.
 #[derive(Clone)]
@@ -41,34 +41,6 @@ pub(crate) struct RunInfo {
 /// Runs blocking work somewhere it disturbs nobody; implemented by the executor.
 pub(crate) trait Offload: Send + Sync {
     fn offload(&self, work: Box<dyn FnOnce() + Send>);
-}
-
-/// Which part of the data this process takes: rank `index` of `world`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rank {
-    /// This process, from 0.
-    pub index: usize,
-    /// How many processes there are.
-    pub world: usize,
-}
-
-impl Default for Rank {
-    fn default() -> Self {
-        Rank { index: 0, world: 1 }
-    }
-}
-
-/// What happens when the items do not divide evenly among the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Uneven {
-    /// The items left over are dropped and counted; every rank sees equally many.
-    Drop,
-    /// Ranks that would come short take items from the start of the data once more; every rank sees equally many.
-    Pad,
-    /// Ranks may see one item more or less than others. Collective steps of a training job will not line up.
-    Allow,
-    /// Items left over are an error at the end of the stream.
-    Error,
 }
 
 /// What the edge behind a node counts.

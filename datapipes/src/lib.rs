@@ -65,6 +65,7 @@ mod keep;
 mod ndarray;
 mod pipe;
 mod processes;
+mod rank;
 mod rng;
 mod rows;
 mod settings;
@@ -84,7 +85,7 @@ pub mod testing;
 
 pub use chunk::Chunk;
 pub use collate::{Collate, Sequence};
-pub use context::{Context, Rank, Uneven};
+pub use context::Context;
 pub use crossing::Crossing;
 /// Makes a batch type of a struct; see the trait [`Collate`].
 #[cfg(feature = "derive")]
@@ -103,6 +104,7 @@ pub use loader::{
 };
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use processes::Processes;
+pub use rank::{Rank, Uneven};
 pub use rng::Rng;
 pub use run::blocking;
 pub use settings::Order;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::cached::Cached;
 use super::combined::{Batched, OneOf, Zipped};
-use super::order::{Flatten, Index, Indices, Kind, Rule, Step, single};
+use super::order::{Flatten, Index, Indices, Kind, Rule, Shard, Step, single};
 use super::sources::{FromFn, FromVec, Itself, Samples};
 use super::transformed::{Found, Mapped, MappedAsync, Weighed};
 use super::{Fetch, MapPipe, Random, Sampler, Subset};
@@ -215,9 +215,38 @@ impl<T: Send + 'static> Indexed<T> {
     /// - `Allow`: some ranks get one more;
     /// - `Error`: the loader is not built, or where the number is not known then, the epoch begins with an error.
     ///
-    /// With one rank it does nothing.
+    /// Fewer samples than ranks are an error unless `Allow` is said. With one rank it does nothing.
     pub fn shard(self) -> Self {
-        self.step(Kind::Shard)
+        self.step(Kind::Shard(Shard::InTurn))
+    }
+
+    /// Keeps this rank's part as one range of the order: of 10 samples, ranks 0 and 1 of 2 have 0 to 4 and 5 to 9. For data
+    /// that is read best in a row, such as records of one file; where the order above is shuffled,
+    /// [`shard`](Indexed::shard) does as well. What batches of all ranks have together depends on how many ranks there
+    /// are, so an epoch cannot go on with another number of them.
+    ///
+    /// Of positions that do not divide evenly, as the loader's [`Uneven`] says:
+    ///
+    /// - `Drop`: all have `len / world`, and the last of the order are left out;
+    /// - `Pad`: all have `len / world`, rounded up; what is missing at the end is taken from the start of the order once
+    ///   more, as draws of their own;
+    /// - `Allow`: the first `len mod world` ranks have one more;
+    /// - `Error`, and fewer samples than ranks: as for [`shard`](Indexed::shard).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Indexed, Uneven};
+    /// let part = |rank| {
+    ///     let graph = Indexed::range(8).shard_contiguous().fetch();
+    ///     let loader = DataLoader::builder(graph).rank(rank, 3).uneven(Uneven::Pad).build().unwrap();
+    ///     loader.epoch(0).blocking().collect::<datapipes::Result<Vec<u64>>>()
+    /// };
+    /// assert_eq!(part(1)?, [3, 4, 5]);
+    /// assert_eq!(part(2)?, [6, 7, 0]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn shard_contiguous(self) -> Self {
+        self.step(Kind::Shard(Shard::Contiguous))
     }
 
     /// Takes some samples: a range, or a list of indices in their order. An index that is not there is found when the

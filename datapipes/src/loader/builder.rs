@@ -86,6 +86,16 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    /// The rank that this process's launcher gave it by environment variables; see [`Rank::from_env`]. Nothing else in the
+    /// library reads them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), as [`Rank::from_env`].
+    pub fn rank_from_env(mut self) -> crate::Result<Self> {
+        self.settings.rank = Rank::from_env()?;
+        Ok(self)
+    }
+
     /// What the processes are like of pipes that [want to be in one](crate::Pipe::is_separate_process); by default as many as
     /// there are workers, with nothing forbidden. Parts that were put there by
     /// [`in_processes`](Graph::in_processes) have said so themselves.
@@ -196,7 +206,9 @@ fn whole_len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
         let above = node.inputs.first().and_then(|&(id, _)| lens[id]);
         let len = match (&node.node.op, hints.facts.role) {
             (Op::Source(_), _) => hints.len,
-            (Op::Pipe(_), Role::Shard { .. }) => above.map(|len| share(len, rank, uneven)),
+            (Op::Pipe(_), Role::Shard { .. }) => {
+                above.map(|len| rank.share(len, uneven.unwrap_or(Uneven::Allow)))
+            }
             (Op::Pipe(pipe), _) => above.and_then(|len| pipe.len_hint(len)),
             (Op::Rerun(rerun), _) => above.and_then(|len| rerun.len_hint(len)),
             _ => None,
@@ -204,14 +216,4 @@ fn whole_len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
         lens.push(len.map(|len| if len >> 48 == 0 { len } else { ENDLESS }));
     }
     lens[flow.root.0]
-}
-
-/// How many of `len` items a rank takes.
-fn share(len: u64, rank: Rank, uneven: Option<Uneven>) -> u64 {
-    let (world, index) = (rank.world as u64, rank.index as u64);
-    match uneven {
-        Some(Uneven::Drop) => len / world,
-        Some(Uneven::Pad) => len.div_ceil(world),
-        _ => len / world + u64::from(index < len % world),
-    }
 }

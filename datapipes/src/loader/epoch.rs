@@ -405,6 +405,13 @@ impl<T: Send + 'static> Blocking<T> {
         self.0.state()
     }
 
+    /// Ends it, with the last item that was taken not counted if it will not be used.
+    pub(super) fn end_without(&mut self, last: bool, finished: bool) {
+        self.0.delivered -= u64::from(last);
+        self.0.finished = finished;
+        self.0.end();
+    }
+
     /// Figures so far; see [`Epoch::stats`].
     pub fn stats(&self) -> Option<Stats> {
         self.0.stats()

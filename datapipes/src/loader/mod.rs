@@ -1,9 +1,12 @@
 //! Runs a graph epoch after epoch: seeds, order, errors, figures.
 
+mod agreed;
 mod builder;
 mod epoch;
 mod policy;
 mod prefetch_to_device;
+#[cfg(test)]
+mod ranks_tests;
 mod replay;
 mod state;
 mod stats;
@@ -15,6 +18,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use crate::settings::Order;
+pub use agreed::Agreed;
 pub use builder::Builder;
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
@@ -80,11 +84,13 @@ impl<T: Send + 'static> DataLoader<T> {
     }
 
     /// The epoch of a state, behind what had been delivered then: it gives what would have come without the stop. Inert
-    /// until polled. Workers, queues, order and where parts run may be others than they were.
+    /// until polled. Workers, queues, order and where parts run may be others than they were; so may be the number of ranks,
+    /// or which of them this is, where the [global order](State::merge) does not depend on it. Then the batch size has to be
+    /// such that the batches of all ranks together have as many items as before.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the state is of another graph, seed or number of ranks, with what
-    /// differs, node by node; or if the loader was not told that it will be [resumed](Builder::resumable).
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the state is of another graph or seed, with what differs, node by
+    /// node; if it is of other ranks, and which node stands in the way; or if the loader was not told that it will be [resumed](Builder::resumable).
     ///
     /// # Examples
     /// ```
@@ -122,15 +128,53 @@ impl<T: Send + 'static> DataLoader<T> {
         if !settings.resumable {
             return Err(epoch::not_resumable());
         }
-        let cursors = Arc::new(state.for_graph(flow, settings, matching)?);
+        let (state, cursors) = state.for_graph(flow, settings, matching)?;
+        let cursors = Arc::new(cursors);
         let (engine, on_error, latest) = (self.engine.clone(), self.on_error.clone(), self.latest.clone());
-        Ok(Epoch::new(engine, state.epoch(), on_error, latest, Some((state.clone(), cursors))))
+        Ok(Epoch::new(engine, state.epoch(), on_error, latest, Some((state, cursors))))
     }
 
-    /// How many items an epoch has, if that is known without reading: sources tell, one-in-one-out pipes, batches and
-    /// repeats keep it known. Of a graph without end it is the [budget of steps](Builder::steps), if there is one.
+    /// How many items (usually batches) an epoch of this rank has, if that is known without reading: sources tell,
+    /// one-in-one-out pipes, batches, repeats and what divides among ranks keep it known. Exact, if no item is skipped for an
+    /// error. Of a graph without end it is the [budget of steps](Builder::steps), if there is one.
     pub fn len_hint(&self) -> Option<u64> {
         builder::len_hint(&self.engine.flow, &self.engine.settings)
+    }
+
+    /// How many steps the ranks have in an epoch, from the one with the fewest to the one with the most, if that is known
+    /// without reading. The same on every rank. The two differ under [`Uneven::Allow`](crate::Uneven) only; a job whose ranks go in
+    /// step then stops behind the fewest. Where nothing is known beforehand, ranks can
+    /// [agree](crate::Blocking::agreed) before each step.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph, Uneven};
+    /// let graph = Graph::range(0..100).sharding_filter().batch(8);
+    /// let steps = |uneven| {
+    ///     let loader = DataLoader::builder(graph.clone()).rank(1, 3).uneven(uneven).build().unwrap();
+    ///     loader.steps().unwrap()
+    /// };
+    /// assert_eq!(steps(Uneven::Drop), 5..=5); // 33 items each
+    /// # let graph = Graph::range(0..97).sharding_filter().batch(8);
+    /// # let loader = DataLoader::builder(graph).rank(1, 3).uneven(Uneven::Allow).build().unwrap();
+    /// # assert_eq!(loader.steps(), Some(4..=5));
+    /// ```
+    pub fn steps(&self) -> Option<std::ops::RangeInclusive<u64>> {
+        let Engine { flow, settings, .. } = &*self.engine;
+        let of = |index| {
+            let rank = crate::Rank { index, world: settings.rank.world };
+            builder::len_hint(flow, rank, settings.uneven)
+        };
+        // The first ranks have what is left over.
+        Some(of(settings.rank.world - 1)?..=of(0)?)
+    }
+
+    /// A number that is the same on every rank of a job, and most likely on no two jobs that differ in graph (the
+    /// names, kinds and settings of its nodes, and what reads what), seed, number of ranks or [`Uneven`](crate::Uneven).
+    /// Ranks that exchange it before the first step find out that one was started with other settings. What a
+    /// closure does is not in it, nor what a listing finds: for that there is [`Graph::digest`](crate::Graph::digest).
+    pub fn fingerprint(&self) -> u64 {
+        state::fingerprint(&self.engine.flow, &self.engine.settings)
     }
 
     /// The plan as a tree, the consumer first: what runs where, with how many workers, behind which queues, and,

@@ -149,7 +149,12 @@ fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<Clone
         let left = place;
         cx.count_dropped(u64::from(round.own.is_some()));
         match (uneven, pad) {
-            _ if left == 0 || cx.is_cancelled() => {}
+            _ if cx.is_cancelled() => {}
+            (Uneven::Drop | Uneven::Pad | Uneven::Error, _) if total < world as u64 => {
+                let message = format!("there are {total} items for {world} ranks");
+                out.emit(Err(Error::new(ErrorKind::Shape, message))).await;
+            }
+            _ if left == 0 => {}
             (Uneven::Error, _) => {
                 let message =
                     format!("{total} items do not divide among {world} ranks: {left} are left over");
@@ -190,11 +195,18 @@ impl<T: Send + 'static> Graph<T> {
     /// - `Allow`: some ranks get one more.
     /// - `Error`: an error behind the last item.
     ///
+    /// Fewer items than ranks, as when three archives are listed for four ranks, are an error on every rank with both
+    /// numbers, unless `Allow` was said: when the loader is built, or where the number is not known then behind the last item.
+    ///
+    /// The same items come in step `n` of all ranks together whatever their number, if only pipes that give one item for
+    /// each stand below, and batches of so many items that all ranks together have as many; so a
+    /// [state](crate::State::merge) goes on with another number of ranks.
+    ///
     /// An item that fails takes its place, so that the others stay with their ranks; every rank gets the error.
     /// Runs in one place, in order.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] at the end, under [`Uneven::Error`].
+    /// [`ErrorKind::Shape`] at the end, under [`Uneven::Error`] or where there are fewer items than ranks.
     ///
     /// # Examples
     /// ```
@@ -257,6 +269,9 @@ mod tests {
                 all.sort();
                 assert_eq!(all, Vec::from_iter(0..items));
 
+                if items < world as u64 {
+                    continue;
+                }
                 let even = parts(items, world, Uneven::Drop, None);
                 assert!(even.iter().all(|part| part.len() as u64 == items / world as u64));
 

@@ -20,6 +20,7 @@ use crate::{Context, Facts, Item, Items, Origin, Result};
 
 pub(super) use indices::{Flatten, single};
 pub(super) use mix::Rule;
+pub(super) use shard::Shard;
 pub(super) use step::{Kind, Step};
 
 /// Which sample: its index in one data set, or where data sets were put together a path to it.

@@ -10,7 +10,7 @@ use super::mix::{Mix, Rule};
 use super::repeat::Repeat;
 use super::sampled::Sampled;
 use super::samples::Samples;
-use super::shard::{Shard, share};
+use super::shard::Shard;
 use super::zip::Zip;
 use crate::index::Sampler;
 use crate::{Graph, Rank, Uneven};
@@ -27,7 +27,7 @@ pub(in crate::index) struct Step {
 pub(in crate::index) enum Kind {
     Samples(u64),
     Sampled(Arc<dyn Sampler>),
-    Shard,
+    Shard(Shard),
     Repeat(u64),
     Batch { size: usize, drop_last: bool },
     Zip,
@@ -53,7 +53,7 @@ impl Step {
         match &self.kind {
             Kind::Samples(len) => *len,
             Kind::Sampled(sampler) => sampler.len(lens[0]),
-            Kind::Shard => share(lens[0], rank, uneven),
+            Kind::Shard(_) => rank.share(lens[0], uneven),
             Kind::Repeat(rounds) => lens[0].saturating_mul(*rounds),
             &Kind::Batch { size, drop_last } => Batch { size, drop_last }.len(lens[0]),
             Kind::Zip => lens.into_iter().min().unwrap_or(0),
@@ -68,7 +68,7 @@ impl Step {
     }
 
     fn shards(&self) -> bool {
-        matches!(self.kind, Kind::Shard) || self.inputs.iter().any(|input| input.shards())
+        matches!(self.kind, Kind::Shard(_)) || self.inputs.iter().any(|input| input.shards())
     }
 
     /// The graph that decides on the order.
@@ -91,7 +91,7 @@ impl Step {
                 let problem = self.inputs[0].known_len().and_then(|len| sampler.problem(len));
                 input().pipe(Sampled { sampler: sampler.clone(), problem })
             }
-            Kind::Shard => input().pipe(Shard),
+            Kind::Shard(shard) => input().pipe(*shard),
             Kind::Repeat(rounds) => input().pipe(Repeat { rounds: *rounds }),
             &Kind::Batch { size, drop_last } => input().pipe(Batch { size, drop_last }),
             Kind::Zip => Graph::join(inputs, Zip),

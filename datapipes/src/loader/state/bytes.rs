@@ -54,7 +54,8 @@ impl State {
             node.inputs.iter().all(|&input| input < at as u64) && node.cursor.as_ref().is_none_or(is_sane)
         });
         let counted = saved.delivered.checked_add(saved.skipped).is_some_and(|all| all < FAR);
-        match sane && counted {
+        let ranks = (1..FAR).contains(&saved.world) && saved.rank.is_none_or(|rank| rank < saved.world);
+        match sane && counted && ranks {
             true => Ok(State(Arc::new(saved))),
             false => Err(damaged("its numbers contradict each other")),
         }
@@ -93,8 +94,12 @@ pub(super) fn later(version: u64) -> Error {
 }
 
 fn write(saved: &Saved, to: &mut Writer<'_>) {
-    let Saved { seed, epoch, finished, delivered, skipped, world, nodes } = saved;
-    for number in [*seed, *epoch, u64::from(*finished), *delivered, *skipped, *world, nodes.len() as u64] {
+    let Saved { seed, epoch, finished, delivered, skipped, world, rank, nodes } = saved;
+    // 0 for all ranks.
+    let rank = rank.map_or(0, |rank| rank + 1);
+    for number in
+        [*seed, *epoch, u64::from(*finished), *delivered, *skipped, *world, rank, nodes.len() as u64]
+    {
         to.number(number);
     }
     for SavedNode { name, kind, settings, inputs, cursor } in nodes {
@@ -145,6 +150,7 @@ fn read(from: &mut Reader<'_>) -> Result<Saved> {
         delivered: from.number()?,
         skipped: from.number()?,
         world: from.number()?,
+        rank: from.number()?.checked_sub(1),
         nodes: Vec::new(),
     };
     for _ in 0..from.count()? {

@@ -1,13 +1,15 @@
 //! Whether a state is one of this graph; if not, how they differ.
 
-use super::{Saved, SavedNode, State, nodes};
+use std::sync::Arc;
+
+use super::{Saved, SavedNode, State, elastic, nodes};
 use crate::graph::Flow;
 use crate::run::Cursors;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
 impl State {
-    /// The cursors of the nodes that are what they were.
+    /// The state as one of this rank, and the cursors of the nodes that are what they were.
     ///
     /// # Errors
     /// [`ErrorKind::Config`], with what differs, unless nodes that differ may stand where those around them do.
@@ -16,15 +18,18 @@ impl State {
         flow: &Flow,
         settings: &Settings,
         matching: bool,
-    ) -> Result<Cursors> {
+    ) -> Result<(State, Cursors)> {
         let now = nodes(flow, |_| None);
         let mut differences = Vec::new();
-        let saved: &Saved = &self.0;
+        let own = Some(settings.rank.index as u64);
+        let state =
+            match self.0.world == settings.rank.world as u64 && (self.0.rank == own || self.0.world == 1) {
+                true => self.clone(),
+                false => State(Arc::new(elastic::rescaled(&self.0, flow, settings)?)),
+            };
+        let saved: &Saved = &state.0;
         if saved.seed != settings.seed {
             differences.push(format!("seed {}, and {} now", saved.seed, settings.seed));
-        }
-        if saved.world != settings.rank.world as u64 {
-            differences.push(format!("{} ranks, and {} now", saved.world, settings.rank.world));
         }
         if !matching {
             differences.extend(compare(&saved.nodes, &now));
@@ -33,7 +38,7 @@ impl State {
             let message = format!("the state is of another run: {}", differences.join("; "));
             return Err(Error::new(ErrorKind::Config, message));
         }
-        let mut cursors = self.cursors();
+        let mut cursors = state.cursors();
         cursors.retain(|name, _| {
             let then = saved.nodes.iter().find(|node| *node.name == **name);
             then.zip(now.iter().find(|node| *node.name == **name)).is_some_and(|(then, now)| {
@@ -42,12 +47,12 @@ impl State {
                     && then.inputs.len() == now.inputs.len()
             })
         });
-        Ok(cursors)
+        Ok((state, cursors))
     }
 }
 
 /// What differs, node by node.
-fn compare(then: &[SavedNode], now: &[SavedNode]) -> Vec<String> {
+pub(super) fn compare(then: &[SavedNode], now: &[SavedNode]) -> Vec<String> {
     let find = |nodes: &[SavedNode], name: &str| nodes.iter().position(|node| node.name == name);
     let shown = |node: &SavedNode| match &node.settings[..] {
         "" => node.kind.clone(),

@@ -2,7 +2,9 @@
 
 mod bytes;
 mod compare;
+mod elastic;
 mod file;
+mod merge;
 #[cfg(feature = "serde")]
 mod serial;
 #[cfg(test)]
@@ -15,11 +17,12 @@ mod tests_order;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::Result;
 use crate::graph::{Flow, FlowNode};
 use crate::keep::{Cursor, Saving};
+use crate::rng::hash_bytes;
 use crate::run::Cursors;
 use crate::settings::Settings;
+use crate::{Result, Writer};
 
 /// Where an epoch stands: what [`Epoch::state`](crate::Epoch::state) gives and
 /// [`DataLoader::resume`](crate::DataLoader::resume) goes on from.
@@ -43,8 +46,10 @@ pub(super) struct Saved {
     /// Items delivered to the consumer, and items that failed and were skipped.
     pub delivered: u64,
     pub skipped: u64,
-    /// How many ranks there are, and whether the state of one is that of all.
+    /// How many ranks there are.
     pub world: u64,
+    /// Which of them it is of; none if it is of all.
+    pub rank: Option<u64>,
     pub nodes: Vec<SavedNode>,
 }
 
@@ -70,6 +75,7 @@ impl State {
             delivered,
             skipped,
             world: settings.rank.world as u64,
+            rank: Some(settings.rank.index as u64),
             nodes: nodes(flow, |name| cursors.get(name).cloned()),
         }))
     }
@@ -135,6 +141,27 @@ fn nodes(flow: &Flow, cursor: impl Fn(&str) -> Option<Cursor>) -> Vec<SavedNode>
         cursor: cursor(&node.name),
     };
     flow.nodes.iter().map(saved).collect()
+}
+
+/// A number for what a loader was told and every rank has to agree on.
+pub(super) fn fingerprint(flow: &Flow, settings: &Settings) -> u64 {
+    let mut writer = Writer::new();
+    writer.number(settings.seed);
+    writer.number(settings.rank.world as u64);
+    let uneven = settings.uneven.map_or(String::new(), |uneven| format!("{uneven:?}"));
+    let mut text = |text: &str, numbers: &[u64]| {
+        writer.number(text.len() as u64);
+        writer.raw(text.as_bytes());
+        numbers.iter().for_each(|&number| writer.number(number));
+    };
+    text(&uneven, &[]);
+    for SavedNode { name, kind, settings, inputs, cursor: _ } in nodes(flow, |_| None) {
+        text(&name, &[]);
+        text(&kind, &[]);
+        text(&settings, &[inputs.len() as u64]);
+        text("", &inputs);
+    }
+    hash_bytes(&writer.into_parts().0)
 }
 
 /// What became of asking for a state.

@@ -1,0 +1,435 @@
+//! Tests of what ranks do together.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::pipes::Batch;
+use crate::{Indexed, Rank, Uneven};
+
+const POLICIES: [Uneven; 3] = [Uneven::Drop, Uneven::Pad, Uneven::Allow];
+
+/// How a graph divides its items.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Deal {
+    Filter,
+    Index,
+    Contiguous,
+}
+
+fn dealt(deal: Deal, items: u64) -> Graph<u64> {
+    match deal {
+        Deal::Filter => Graph::range(0..items).shuffle(7).sharding_filter_padded(),
+        Deal::Index => Indexed::range(items).shuffle().shard().fetch(),
+        Deal::Contiguous => Indexed::range(items).shuffle().shard_contiguous().fetch(),
+    }
+}
+
+fn loader<T: Send + 'static>(graph: Graph<T>, rank: usize, world: usize, uneven: Uneven) -> DataLoader<T> {
+    let loader = DataLoader::builder(graph).seed(3).workers(0).rank(rank, world).uneven(uneven);
+    loader.build().unwrap()
+}
+
+fn all<T: Send + 'static>(loader: &DataLoader<T>) -> Vec<T> {
+    loader.epoch(1).blocking().map(Result::unwrap).collect()
+}
+
+fn rng() -> crate::Rng {
+    crate::Rng::from_key([1, 2, 3, 4])
+}
+
+#[test]
+fn row_123_shares_are_disjoint_and_complete() {
+    let mut rng = rng();
+    for _ in 0..10_000 {
+        let (items, world) = (rng.below(5000), 1 + rng.below(300) as usize);
+        let shares = |uneven| -> Vec<u64> {
+            (0..world).map(|index| Rank { index, world }.share(items, uneven)).collect()
+        };
+        let (drop, pad, allow) = (shares(Uneven::Drop), shares(Uneven::Pad), shares(Uneven::Allow));
+        let sum = |shares: &[u64]| shares.iter().sum::<u64>();
+        assert!(drop.iter().all(|&share| share == drop[0]) && pad.iter().all(|&share| share == pad[0]));
+        assert!(sum(&drop) <= items && items - sum(&drop) < world as u64);
+        assert!(sum(&pad) >= items && sum(&pad) - items < world as u64);
+        assert!(
+            sum(&allow) == items && allow[0] - allow[world - 1] <= 1 && allow.is_sorted_by(|a, b| a >= b)
+        );
+        assert_eq!(shares(Uneven::Error), allow);
+    }
+}
+
+#[test]
+fn row_123_steps_are_those_of_all_ranks() {
+    let mut rng = rng();
+    for case in 0..300 {
+        let (world, batch) = (1 + rng.below(6) as usize, 1 + rng.below(5) as usize);
+        let items = world as u64 + rng.below(60);
+        let uneven = POLICIES[rng.below(3) as usize];
+        let deal = [Deal::Filter, Deal::Index, Deal::Contiguous][case % 3];
+        let drop_last = rng.chance(0.5);
+        let of = |rank| {
+            let batches = if drop_last { Batch::new(batch).drop_last() } else { Batch::new(batch) };
+            loader(dealt(deal, items).pipe(batches), rank, world, uneven)
+        };
+        let what = format!("{deal:?}: {items} items, {world} ranks, {uneven:?}, {batch}, {drop_last}");
+        let counts: Vec<u64> = (0..world)
+            .map(|rank| {
+                let loader = of(rank);
+                let count = all(&loader).len() as u64;
+                assert_eq!(loader.len_hint(), Some(count), "{what}");
+                count
+            })
+            .collect();
+        let steps = of(0).steps().unwrap();
+        assert_eq!(*steps.start(), *counts.iter().min().unwrap(), "{what}");
+        assert_eq!(*steps.end(), *counts.iter().max().unwrap(), "{what}");
+        assert!(uneven == Uneven::Allow || steps.start() == steps.end(), "{what}");
+
+        let parts: Vec<Vec<u64>> =
+            (0..world).map(|rank| all(&loader(dealt(deal, items), rank, world, uneven))).collect();
+        let mut seen = parts.concat();
+        seen.sort();
+        let taken = seen.len() as u64;
+        seen.dedup();
+        match uneven {
+            Uneven::Drop => {
+                assert_eq!((taken, seen.len() as u64), (items / world as u64 * world as u64, taken), "{what}")
+            }
+            _ => assert_eq!(seen, Vec::from_iter(0..items), "{what}"),
+        }
+        assert!(uneven != Uneven::Allow || taken == items, "{what}");
+        if deal == Deal::Contiguous && uneven == Uneven::Allow {
+            let whole = all(&loader(Indexed::range(items).named("samples").shuffle().fetch(), 0, 1, uneven));
+            assert_eq!(parts.concat(), whole, "{what}");
+        }
+    }
+}
+
+#[test]
+fn fewer_items_than_ranks_are_refused_with_both_numbers() {
+    for uneven in [Uneven::Drop, Uneven::Pad, Uneven::Error] {
+        let build =
+            |graph: Graph<u64>| DataLoader::builder(graph).rank(3, 4).uneven(uneven).workers(0).build();
+        let said = build(Graph::range(0..3).sharding_filter_padded()).unwrap_err().to_string();
+        assert!(said.contains("there are 3 items for 4 ranks"), "{said}");
+        // How many there are is found on the way.
+        let zipped = Indexed::range(3).zip(Indexed::range(5)).map(|(n, _)| n);
+        let graphs = [
+            Graph::from_iter_with(|| 0..3u64).sharding_filter_padded(),
+            zipped.clone().shard().fetch(),
+            zipped.shard_contiguous().fetch(),
+        ];
+        for graph in graphs {
+            let all: Vec<_> = build(graph).unwrap().epoch(0).blocking().collect();
+            let error = all.last().unwrap().as_ref().unwrap_err().to_string();
+            assert!(error.contains("3") && error.contains("4 ranks"), "{error}");
+        }
+    }
+    let few = Graph::from_iter_with(|| 0..3u64).sharding_filter();
+    assert!(all(&loader(few, 3, 4, Uneven::Allow)).is_empty());
+}
+
+const WORLDS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
+
+/// Batches of 24 items over all ranks.
+fn global(deal: Deal, items: u64, world: usize) -> Graph<Vec<u64>> {
+    dealt(deal, items).map(|n| n * 2).batch(24 / world)
+}
+
+#[test]
+fn row_118_the_global_order_is_that_of_any_number_of_ranks() {
+    for deal in [Deal::Filter, Deal::Index] {
+        let steps = |world: usize| {
+            let mut steps: Vec<Vec<u64>> = Vec::new();
+            for rank in 0..world {
+                for (step, batch) in
+                    all(&loader(global(deal, 240, world), rank, world, Uneven::Drop)).into_iter().enumerate()
+                {
+                    steps.resize(steps.len().max(step + 1), Vec::new());
+                    steps[step].extend(batch);
+                }
+            }
+            steps.iter_mut().for_each(|step| step.sort());
+            steps
+        };
+        let one = steps(1);
+        assert_eq!(one.len(), 10);
+        for world in WORLDS {
+            assert_eq!(steps(world), one, "{deal:?}, {world} ranks");
+        }
+    }
+}
+
+fn resumable(
+    deal: Deal,
+    items: u64,
+    rank: usize,
+    world: usize,
+    uneven: Uneven,
+    workers: usize,
+) -> DataLoader<Vec<u64>> {
+    let builder = DataLoader::builder(global(deal, items, world)).seed(3).workers(workers).rank(rank, world);
+    builder.uneven(uneven).resumable().build().unwrap()
+}
+
+/// Stopped after a number of steps on some ranks, it goes on on others as if it had always run there.
+fn goes_on_elsewhere(
+    deal: Deal,
+    items: u64,
+    uneven: Uneven,
+    [then, now]: [usize; 2],
+    stop: usize,
+    workers: usize,
+) {
+    let what = format!("{deal:?}, {items} items, {uneven:?}, {then} to {now} ranks at {stop}");
+    let states: Vec<State> = (0..then)
+        .map(|rank| {
+            let mut epoch = resumable(deal, items, rank, then, uneven, workers).epoch(1).blocking();
+            epoch.by_ref().take(stop).for_each(|batch| drop(batch.unwrap()));
+            epoch.state().unwrap()
+        })
+        .collect();
+    let merged = State::merge(&states).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let merged = State::from_bytes(&merged.to_bytes()).unwrap();
+    for rank in 0..now {
+        let whole = all(&resumable(deal, items, rank, now, uneven, 0));
+        for state in [&merged, &states[rank % then]] {
+            let loader = resumable(deal, items, rank, now, uneven, workers);
+            let mut epoch = loader.resume(state).unwrap_or_else(|error| panic!("{what}: {error}")).blocking();
+            let some: Vec<_> = epoch.by_ref().take(2).map(Result::unwrap).collect();
+            // And once more, of the same rank.
+            let again = loader.resume(&epoch.state().unwrap()).unwrap().blocking();
+            let all = [some, again.map(Result::unwrap).collect()].concat();
+            assert_eq!(all, whole[stop.min(whole.len())..], "{what}, rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn row_118_another_world_size_goes_on() {
+    for then in WORLDS {
+        for now in WORLDS {
+            goes_on_elsewhere(Deal::Index, 240, Uneven::Drop, [then, now], 5, 0);
+            goes_on_elsewhere(Deal::Filter, 240, Uneven::Drop, [then, now], 5, 0);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn row_118_any_stop_goes_on_with_any_ranks(
+        items in 24u64..200,
+        then in proptest::sample::select(&WORLDS[..]),
+        now in proptest::sample::select(&WORLDS[..]),
+        stop in 0usize..6,
+        uneven in proptest::sample::select(&POLICIES[..2]),
+        workers in 0usize..2,
+    ) {
+        // Behind the last full batch of all ranks, where ranks may have ended at different places, a state is of the end.
+        let stop = stop.min(items as usize / 24);
+        goes_on_elsewhere(Deal::Index, items, uneven, [then, now], stop, workers);
+        // One rank keeps no items to pad with.
+        if uneven == Uneven::Drop || then > 1 || now == 1 {
+            goes_on_elsewhere(Deal::Filter, items, uneven, [then, now], stop, workers);
+        }
+    }
+}
+
+/// The states of all ranks of a job after so many steps.
+fn states(graph: impl Fn() -> Graph<Vec<u64>>, world: usize, steps: usize) -> Vec<State> {
+    let state = |rank| {
+        let builder = DataLoader::builder(graph()).workers(0).rank(rank, world).uneven(Uneven::Allow);
+        let mut epoch = builder.on_error(OnError::skip(9)).resumable().build().unwrap().epoch(0).blocking();
+        epoch.by_ref().take(steps).for_each(|batch| drop(batch.unwrap()));
+        epoch.state().unwrap()
+    };
+    (0..world).map(state).collect()
+}
+
+fn range() -> Graph<u64> {
+    Indexed::range(48).shard().fetch()
+}
+
+#[test]
+fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
+    let refused = |then: fn() -> Graph<Vec<u64>>, now: fn() -> Graph<Vec<u64>>, expected: &str| {
+        let state = State::merge(&states(then, 4, 2)).unwrap();
+        let loader = DataLoader::builder(now()).workers(0).rank(1, 2).uneven(Uneven::Allow).resumable();
+        let error = loader.build().unwrap().resume(&state).unwrap_err().to_string();
+        let expected = format!(
+            "wrong configuration: the state is of all of 4 ranks, and this is rank 1 of 2: {expected}"
+        );
+        assert_eq!(error, expected);
+    };
+    refused(
+        || range().batch(2),
+        || range().batch(3),
+        "`batch` made batches of 2, 4 ranks of them a step, and makes batches of 3 for 2",
+    );
+    let filtered = || range().filter(|n| *n < 40).batch(2);
+    refused(
+        filtered,
+        filtered,
+        "`filter` is below what deals the items, and does not give one item for each, in their order",
+    );
+    let contiguous = || Indexed::range(48).shard_contiguous().fetch().batch(2);
+    refused(
+        contiguous,
+        contiguous,
+        "`index_shard_contiguous` deals items in another way for another number of ranks",
+    );
+    let drops = || range().pipe(Batch::new(2).drop_last());
+    refused(drops, || range().batch(4), "`batch` was 2, drop_last, and is 4");
+
+    // One rank keeps no items to pad with.
+    let padded = |world: usize| {
+        let graph = Graph::range(0..48).sharding_filter_padded().batch(4 / world);
+        let loader = DataLoader::builder(graph).workers(0).rank(0, world).uneven(Uneven::Pad);
+        loader.resumable().build().unwrap()
+    };
+    let mut epoch = padded(1).epoch(0).blocking();
+    epoch.by_ref().take(2).for_each(|batch| drop(batch.unwrap()));
+    let error = padded(2).resume(&epoch.state().unwrap()).unwrap_err().to_string();
+    assert!(error.ends_with("would repeat items from the start, which were not kept for it"), "{error}");
+
+    // Without a batch every item is a step.
+    let state = State::merge(&states(|| range().map(|n| vec![n]), 3, 5)).unwrap();
+    let resume = |world| {
+        let loader = DataLoader::builder(range().map(|n| vec![n])).workers(0).rank(0, world);
+        loader.uneven(Uneven::Drop).resumable().build().unwrap().resume(&state).map(|epoch| epoch.blocking())
+    };
+    assert_eq!(resume(5).unwrap().next().unwrap().unwrap(), [15]);
+    let error = resume(2).unwrap_err().to_string();
+    assert!(error.ends_with("15 items were delivered, which do not divide among 2 ranks"), "{error}");
+}
+
+#[test]
+fn a_state_of_another_rank_is_refused_where_ranks_differ() {
+    let shuffled = || range().pipe(crate::pipes::Shuffle::new(4).within_rank()).batch(2);
+    let states = states(shuffled, 2, 3);
+    let resume = |state: &State| {
+        let loader = DataLoader::builder(shuffled()).workers(0).rank(1, 2).uneven(Uneven::Allow);
+        loader.resumable().build().unwrap().resume(state).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(resume(&states[1]), Ok(()));
+    let error = resume(&states[0]).unwrap_err();
+    assert!(error.contains("the state is of rank 0 of 2, and this is rank 1 of 2: `shuffle`"), "{error}");
+    assert!(resume(&State::merge(&states).unwrap()).unwrap_err().contains("`shuffle`"));
+}
+
+#[test]
+fn states_of_different_ranks_steps_or_runs_are_not_merged() {
+    let four = states(|| range().batch(2), 4, 2);
+    let merge = |states: &[&State]| {
+        let states: Vec<State> = states.iter().map(|&state| state.clone()).collect();
+        State::merge(&states)
+            .unwrap_err()
+            .to_string()
+            .replace("wrong configuration: the states cannot be merged: ", "")
+    };
+    let [a, b, c, d] = &four[..] else { unreachable!() };
+    assert_eq!(merge(&[]), "there are none");
+    assert_eq!(merge(&[a, b, c]), "there are 3, of a job of 4 ranks");
+    assert_eq!(merge(&[a, b, c, b]), "two are of rank 1");
+    let later = &states(|| range().batch(2), 4, 3)[3];
+    assert_eq!(merge(&[a, b, c, later]), "rank 3 has 3 steps delivered, and rank 0 has 2");
+    let other = &states(|| range().batch(3), 4, 2)[3];
+    assert_eq!(
+        merge(&[a, b, c, other]),
+        "ranks 0 and 3 have different graphs: `batch` was batch(2), and is batch(3)"
+    );
+    let all = State::merge(&[d.clone(), b.clone(), a.clone(), c.clone()]).unwrap();
+    assert_eq!(merge(&[&all, b, c, d]), "one of them is of several ranks already");
+    let skips = || range().try_map(|n| if n == 5 { Err("bad") } else { Ok(n) }).batch(2);
+    let skipped = states(skips, 2, 3);
+    let said = merge(&[&skipped[0], &skipped[1]]);
+    assert_eq!(said, "rank 1 skipped 1 items, so that ranks are not at one place of the data");
+}
+
+#[test]
+fn fingerprints_tell_other_settings_apart_and_ranks_not() {
+    let print = |graph: Graph<Vec<u64>>, seed, rank, world, uneven| {
+        let loader = DataLoader::builder(graph).seed(seed).rank(rank, world).uneven(uneven);
+        loader.build().unwrap().fingerprint()
+    };
+    let graph = || range().batch(2);
+    let one = print(graph(), 1, 0, 4, Uneven::Drop);
+    assert_eq!(one, print(graph(), 1, 3, 4, Uneven::Drop));
+    let others = [
+        print(graph(), 2, 0, 4, Uneven::Drop),
+        print(graph(), 1, 0, 3, Uneven::Drop),
+        print(graph(), 1, 0, 4, Uneven::Pad),
+        print(range().batch(3), 1, 0, 4, Uneven::Drop),
+        print(Indexed::range(49).shard().fetch().batch(2), 1, 0, 4, Uneven::Allow),
+        print(range().map(|n| n).batch(2), 1, 0, 4, Uneven::Drop),
+        print(range().batch(2).named("batches"), 1, 0, 4, Uneven::Drop),
+    ];
+    assert!(others.iter().all(|other| *other != one), "{one} {others:?}");
+}
+
+/// What stands for a collective of threads: whether all of them have something.
+struct Exchange(std::sync::Barrier, std::sync::atomic::AtomicUsize, usize);
+
+impl Exchange {
+    fn new(world: usize) -> Self {
+        Exchange(std::sync::Barrier::new(world), Default::default(), world)
+    }
+
+    fn all(&self, mine: bool) -> Result<bool> {
+        use std::sync::atomic::Ordering::SeqCst;
+        self.1.fetch_add(usize::from(mine), SeqCst);
+        self.0.wait();
+        let all = self.1.load(SeqCst) == self.2;
+        if self.0.wait().is_leader() {
+            self.1.store(0, SeqCst);
+        }
+        self.0.wait();
+        Ok(all)
+    }
+}
+
+#[test]
+fn ranks_that_agree_end_at_the_same_step() {
+    // Rank r of 3 gets archives r, r + 3, ...; archive n has n members, and that of one fails in one of the cases.
+    for failing in [None, Some(4)] {
+        let exchange = Exchange::new(3);
+        let run = |rank| {
+            let graph = Graph::range(0..9).sharding_filter().flat_map(|n| vec![n; n as usize]);
+            let graph = graph.try_map(move |n| if Some(n) == failing { Err("bad") } else { Ok(n) }).batch(2);
+            let loader = DataLoader::builder(graph).workers(0).rank(rank, 3).uneven(Uneven::Drop).resumable();
+            let loader = loader.build().unwrap();
+            let mut epoch = loader.epoch(0).blocking().agreed(|mine| exchange.all(mine));
+            let seen: Vec<_> = epoch.by_ref().collect();
+            assert!(epoch.next().is_none());
+            let state = epoch.state().unwrap();
+            let steps = seen.iter().filter(|batch| batch.is_ok()).count();
+            assert_eq!(state.delivered(), steps as u64);
+            (steps, seen.last().is_some_and(|last| last.is_err()), state.is_finished())
+        };
+        let ends = std::thread::scope(|scope| {
+            let others = [scope.spawn(|| run(1)), scope.spawn(|| run(2))];
+            let mut ends = vec![run(0)];
+            ends.extend(others.map(|other| other.join().unwrap()));
+            ends
+        });
+        match failing {
+            // Rank 0 has 0 + 3 + 6 members, the others more.
+            None => assert_eq!(ends, [(5, false, true); 3]),
+            // The fourth step of all is the one that rank 1 cannot take... it has 1 member before those that fail.
+            Some(_) => assert_eq!(ends, [(0, false, true), (0, true, false), (0, false, true)]),
+        }
+    }
+}
+
+#[test]
+fn an_exchange_that_fails_or_contradicts_is_an_error() {
+    let epoch = || loader(Graph::range(0..2).sharding_filter(), 0, 1, Uneven::Drop).epoch(0).blocking();
+    let mut failing = epoch().agreed(|_| Err(crate::Error::new(crate::ErrorKind::Io, "gone")));
+    assert_eq!(failing.next().unwrap().unwrap_err().to_string(), "I/O error: gone");
+    assert!(failing.next().is_none());
+    let mut wrong = epoch().agreed(|_| Ok(true));
+    let seen: Vec<_> = wrong.by_ref().collect();
+    assert!(seen[..2].iter().all(Result::is_ok) && seen.len() == 3);
+    assert!(seen[2].as_ref().unwrap_err().to_string().contains("ranks went on with a step"));
+}

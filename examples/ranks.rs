@@ -1,0 +1,187 @@
+//! A job of several ranks, each a process: parts that are disjoint and complete, as many steps on each, a stop, and the
+//! rest of the epoch on another number of ranks.
+//!
+//! `cargo run --example ranks` starts itself as 4 ranks, stops them behind step 5, merges their states, and starts itself as
+//! 2 ranks that go on; then it compares what all of them read with what one process reads. Each process finds its
+//! rank in `RANK` and `WORLD_SIZE`, as under torchrun; so it would under SLURM, Open MPI or in an indexed job of Kubernetes.
+//!
+//! Options: `--then N`, `--now N` (numbers of ranks that divide 24), `--items N`, `--stop STEP`.
+
+mod support;
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use datapipes::pipes::Digest;
+use datapipes::{BoxError, DataLoader, Graph, Rank, State, Uneven};
+use support::args::Args;
+
+const USAGE: &str = "ranks [--then N] [--now N] [--items N] [--stop STEP]";
+
+/// How many items a step has, over all ranks.
+const GLOBAL: usize = 24;
+
+fn main() -> ExitCode {
+    let role = std::env::var("RANKS_EXAMPLE");
+    match if role.is_ok() { rank() } else { job() } {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Made-up file names, in a shuffled order that all ranks have in common; each rank takes its part and "reads" it.
+fn loader(items: u64, rank: Rank, digest: &Digest) -> Result<DataLoader<Vec<String>>, BoxError> {
+    let names = Graph::range(0..items).map(|n| format!("{n:05}.jpg"));
+    let graph = names
+        .digest(digest, |name| name.clone())
+        .shuffle(100)
+        .sharding_filter()
+        .map(|name| format!("picture of {name}"))
+        .batch(GLOBAL / rank.world);
+    let loader = DataLoader::builder(graph).seed(42).rank(rank.index, rank.world).uneven(Uneven::Drop);
+    Ok(loader.resumable().build()?)
+}
+
+/// One of the ranks: reads its part up to a step, writes it and its state to files, and stops where all agree that one of
+/// them has no more.
+fn rank() -> Result<(), BoxError> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [items, folder, stop, state] = &words[..] else { return Err("started by hand".into()) };
+    let (rank, digest) = (Rank::from_env()?, Digest::new());
+    let loader = loader(items.parse()?, rank, &digest)?;
+    let epoch = match &state[..] {
+        "" => loader.epoch(0),
+        file => loader.resume(&State::from_bytes(&std::fs::read(file)?)?)?,
+    };
+    // What a collective of the training framework would do: all ranks say whether they have a batch.
+    let (mut answers, mut out) = (std::io::stdin().lines(), std::io::stdout());
+    let agree = move |mine: bool| {
+        writeln!(out, "{mine}")?;
+        out.flush()?;
+        Ok(answers.next().transpose()?.as_deref() == Some("true"))
+    };
+    let mut epoch = epoch.blocking().agreed(agree);
+    let mut text = String::new();
+    for batch in epoch.by_ref().take(stop.parse()?) {
+        writeln!(text, "{}", batch?.join(","))?;
+    }
+    let file = |kind: &str| Path::new(folder).join(format!("{kind}-{}-of-{}", rank.index, rank.world));
+    std::fs::write(file("steps"), text)?;
+    std::fs::write(file("state"), epoch.state()?.to_bytes())?;
+    std::fs::write(file("facts"), format!("{:016x} {:?}", loader.fingerprint(), loader.steps()))?;
+    Ok(())
+}
+
+/// What ranks left behind: by step and rank the batches, and of each rank its state.
+struct Part {
+    steps: Vec<Vec<Vec<String>>>,
+    states: Vec<State>,
+}
+
+fn job() -> Result<(), BoxError> {
+    let args = Args::parse(&[], &["then", "now", "items", "stop"], USAGE);
+    let [then, now] = [args.get("then").unwrap_or(4usize), args.get("now").unwrap_or(2usize)];
+    let (items, stop) = (args.get("items").unwrap_or(1000u64), args.get("stop").unwrap_or(5usize));
+    if [then, now].iter().any(|&world| world == 0 || !GLOBAL.is_multiple_of(world)) {
+        return Err(format!("{then} and {now} ranks have to divide {GLOBAL}, the items of a step").into());
+    }
+    let folder = tempfile::tempdir()?;
+    let first = ranks(then, items, stop, "", &folder.path().join("first"))?;
+    println!("{then} ranks took {} steps each and stopped", first.steps.len());
+
+    let state = State::merge(&first.states)?;
+    let bytes = state.to_bytes();
+    println!("their states, merged, are {} bytes", bytes.len());
+    let file = folder.path().join("state");
+    std::fs::write(&file, &bytes)?;
+
+    let rest = ranks(now, items, usize::MAX, &file.to_string_lossy(), &folder.path().join("rest"))?;
+    println!("{now} ranks went on and took the other {} steps", rest.steps.len());
+
+    let mut seen = Vec::new();
+    let alone = loader(items, Rank::default(), &Digest::new())?;
+    let whole = alone.epoch(0).blocking().collect::<datapipes::Result<Vec<_>>>()?;
+    let steps = first.steps.iter().chain(&rest.steps);
+    for (step, (ranks, expected)) in steps.zip(&whole).enumerate() {
+        let mut all = ranks.concat();
+        seen.extend(all.clone());
+        let mut expected = expected.clone();
+        all.sort();
+        expected.sort();
+        check(all == expected, format!("step {step} has the items that it has in one process"))?;
+    }
+    let taken = seen.len();
+    seen.sort();
+    seen.dedup();
+    check(seen.len() == taken, "no item came twice".into())?;
+    // Where the items do not divide among the ranks that ended the epoch, fewer than those are left out.
+    check(items as usize - taken < now, format!("{taken} of {items} items came"))?;
+    println!(
+        "all {} steps are those of one process; {taken} of {items} items, none twice",
+        first.steps.len() + rest.steps.len()
+    );
+    Ok(())
+}
+
+/// Starts ranks, is the collective that they agree by, and reads what they left.
+fn ranks(world: usize, items: u64, stop: usize, state: &str, folder: &Path) -> Result<Part, BoxError> {
+    std::fs::create_dir(folder)?;
+    let start = |rank: usize| -> Result<Child, BoxError> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([&items.to_string(), &folder.to_string_lossy().into_owned(), &stop.to_string(), state]);
+        command.env("RANKS_EXAMPLE", "rank").env("RANK", rank.to_string());
+        command.env("WORLD_SIZE", world.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok(command.spawn()?)
+    };
+    let mut children = (0..world).map(start).collect::<Result<Vec<_>, _>>()?;
+    let mut says: Vec<_> = children
+        .iter_mut()
+        .map(|child| BufReader::new(child.stdout.take().expect("piped")).lines())
+        .collect();
+    let mut hears: Vec<_> = children.iter_mut().map(|child| child.stdin.take().expect("piped")).collect();
+    loop {
+        let said = says.iter_mut().map(|lines| lines.next().transpose()).collect::<Result<Vec<_>, _>>()?;
+        // A rank that has stopped says nothing any more; so should the others.
+        if said.iter().any(Option::is_none) {
+            break;
+        }
+        let all = said.iter().all(|have| have.as_deref() == Some("true"));
+        for hear in &mut hears {
+            writeln!(hear, "{all}")?;
+        }
+    }
+    drop(hears);
+    for (rank, child) in children.iter_mut().enumerate() {
+        check(child.wait()?.success(), format!("rank {rank} ended well"))?;
+    }
+    let read = |kind: &str, rank| std::fs::read(folder.join(format!("{kind}-{rank}-of-{world}")));
+    let mut part = Part { steps: Vec::new(), states: Vec::new() };
+    let (mut facts, mut counts) = (Vec::new(), Vec::new());
+    for rank in 0..world {
+        let text = String::from_utf8(read("steps", rank)?)?;
+        counts.push(text.lines().count());
+        for (step, line) in text.lines().enumerate() {
+            if part.steps.len() <= step {
+                part.steps.push(Vec::new());
+            }
+            part.steps[step].push(line.split(',').map(str::to_owned).collect());
+        }
+        part.states.push(State::from_bytes(&read("state", rank)?)?);
+        facts.push(String::from_utf8(read("facts", rank)?)?);
+    }
+    check(counts.iter().all(|&count| count == counts[0]), format!("steps are equal: {counts:?}"))?;
+    check(
+        facts.iter().all(|fact| *fact == facts[0]),
+        format!("ranks have one graph and one epoch: {facts:?}"),
+    )?;
+    Ok(part)
+}
+
+fn check(right: bool, what: String) -> Result<(), BoxError> {
+    if right { Ok(()) } else { Err(format!("not so: {what}").into()) }
+}
