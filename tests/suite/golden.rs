@@ -22,7 +22,9 @@ const GRAPHS: &[(&str, Make)] = &[
         let names = Graph::range(0..50).shuffle(20);
         names.flat_map(|shard| (0..20 + shard % 7).map(move |member| shard * 100 + member)).shuffle(150)
     }),
-    ("filtered", || Graph::range(0..3000).filter(|n| n % 3 != 1).shuffle(64).map_random(|n, rng| n * 10 + rng.below(10))),
+    ("filtered", || {
+        Graph::range(0..3000).filter(|n| n % 3 != 1).shuffle(64).map_random(|n, rng| n * 10 + rng.below(10))
+    }),
     ("batches", || Graph::range(0..1000).shuffle(50).batch(7).map(|batch| batch.into_iter().sum())),
     ("indexed", || Indexed::range(777).shuffle().fetch()),
     ("weighted", || Indexed::range(100).sampled(Weighted::new((1..=100).map(f64::from), 500)).fetch()),
@@ -58,7 +60,8 @@ fn row_124_orders_are_pinned() {
     for (name, make) in GRAPHS {
         let items: Vec<u64> = loader(*make, 2).epoch(3).blocking().map(Result::unwrap).collect();
         let first: Vec<String> = items.iter().take(8).map(u64::to_string).collect();
-        writeln!(lines, "{name}: {} … {} items, {:016x}", first.join(" "), items.len(), hash(&items)).unwrap();
+        writeln!(lines, "{name}: {} … {} items, {:016x}", first.join(" "), items.len(), hash(&items))
+            .unwrap();
     }
     let pinned = fs::read_to_string(folder().join("orders.txt")).unwrap_or_default();
     assert_eq!(pinned, lines, "iteration order has changed, which is a breaking change; see CONTRIBUTING.md");
@@ -68,17 +71,31 @@ fn row_124_orders_are_pinned() {
 #[test]
 fn states_of_older_versions_go_on() {
     let mut read = 0;
-    for version in fs::read_dir(folder().join("states")).expect("kept states").map(|entry| entry.unwrap().path()) {
+    for version in
+        fs::read_dir(folder().join("states")).expect("kept states").map(|entry| entry.unwrap().path())
+    {
         for (name, make) in GRAPHS {
             let whole: Vec<u64> = loader(*make, 0).epoch(3).blocking().map(Result::unwrap).collect();
-            for path in [version.join(format!("{name}.state")), version.join(format!("{name}.any-order.state"))] {
+            for path in
+                [version.join(format!("{name}.state")), version.join(format!("{name}.any-order.state"))]
+            {
                 // A graph that is newer than the version has none.
                 let Ok(bytes) = fs::read(&path) else { continue };
-                let state = State::from_bytes(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                let state =
+                    State::from_bytes(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
                 for workers in [0, 2] {
-                    let rest: Vec<u64> =
-                        loader(*make, workers).resume(&state).unwrap().blocking().map(Result::unwrap).collect();
-                    assert_eq!(rest.len() as u64 + state.delivered(), whole.len() as u64, "{}", path.display());
+                    let rest: Vec<u64> = loader(*make, workers)
+                        .resume(&state)
+                        .unwrap()
+                        .blocking()
+                        .map(Result::unwrap)
+                        .collect();
+                    assert_eq!(
+                        rest.len() as u64 + state.delivered(),
+                        whole.len() as u64,
+                        "{}",
+                        path.display()
+                    );
                     if !path.to_string_lossy().contains("any-order") {
                         assert_eq!(rest, whole[state.delivered() as usize..], "{}", path.display());
                     }

@@ -409,7 +409,7 @@ impl<T: Send + 'static> Blocking<T> {
     pub(super) fn end_without(&mut self, last: bool, finished: bool) {
         self.0.delivered -= u64::from(last);
         self.0.finished = finished;
-        self.0.end();
+        self.0.end(false);
     }
 
     /// Figures so far; see [`Epoch::stats`].

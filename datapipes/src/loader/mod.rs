@@ -163,7 +163,7 @@ impl<T: Send + 'static> DataLoader<T> {
         let Engine { flow, settings, .. } = &*self.engine;
         let of = |index| {
             let rank = crate::Rank { index, world: settings.rank.world };
-            builder::len_hint(flow, rank, settings.uneven)
+            builder::len_hint(flow, &crate::settings::Settings { rank, ..settings.clone() })
         };
         // The first ranks have what is left over.
         Some(of(settings.rank.world - 1)?..=of(0)?)

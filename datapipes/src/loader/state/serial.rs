@@ -66,6 +66,9 @@ struct Form {
     #[serde(default, skip_serializing_if = "is_default")]
     skipped: u64,
     world: u64,
+    /// None for all ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rank: Option<u64>,
     nodes: Vec<Node>,
     check: Hex,
 }
@@ -114,7 +117,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 impl Form {
     fn of(state: &State) -> Form {
-        let Saved { seed, epoch, finished, delivered, skipped, world, nodes } = &*state.0;
+        let Saved { seed, epoch, finished, delivered, skipped, world, rank, nodes } = &*state.0;
         let node = |SavedNode { name, kind, settings, inputs, cursor }: &SavedNode| Node {
             name: name.clone(),
             kind: kind.clone(),
@@ -130,14 +133,25 @@ impl Form {
             delivered: *delivered,
             skipped: *skipped,
             world: *world,
+            rank: *rank,
             nodes: nodes.iter().map(node).collect(),
             check: Hex(check(state)),
         }
     }
 
     fn into_state(self) -> Result<State> {
-        let Form { version: Version, seed, epoch, finished, delivered, skipped, world, nodes, check: wanted } =
-            self;
+        let Form {
+            version: Version,
+            seed,
+            epoch,
+            finished,
+            delivered,
+            skipped,
+            world,
+            rank,
+            nodes,
+            check: wanted,
+        } = self;
         let node = |Node { name, kind, settings, inputs, cursor }| SavedNode {
             name,
             kind,
@@ -146,7 +160,7 @@ impl Form {
             cursor: cursor.map(Place::into_cursor),
         };
         let nodes = nodes.into_iter().map(node).collect();
-        let state = State::checked(Saved { seed, epoch, finished, delivered, skipped, world, nodes })?;
+        let state = State::checked(Saved { seed, epoch, finished, delivered, skipped, world, rank, nodes })?;
         match check(&state) == wanted.0 {
             true => Ok(state),
             false => Err(damaged("its checksum is another")),

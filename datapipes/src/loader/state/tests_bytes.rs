@@ -43,7 +43,8 @@ fn states() -> impl Strategy<Value = State> {
             SavedNode { name, kind, settings, inputs, cursor }
         });
         let nodes = nodes.collect();
-        State(Arc::new(Saved { seed, epoch, finished, delivered, skipped, world, nodes }))
+        let rank = (skipped % 2 == 0).then_some(skipped % world);
+        State(Arc::new(Saved { seed, epoch, finished, delivered, skipped, world, rank, nodes }))
     })
 }
 
