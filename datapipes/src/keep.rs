@@ -401,6 +401,12 @@ impl Recorder {
         self.feed(goes_on.unwrap_or_else(|| Wanted::new(Vec::new(), 0)), trace)
     }
 
+    /// Keeps whenever it can be done, for tests.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn always(&self) {
+        lock(&self.step).0 = 0;
+    }
+
     /// The counter of an input.
     pub(crate) fn taken(&self, input: usize) -> Arc<AtomicU64> {
         lock(&self.feeds).feeds[input].taken.clone()
@@ -480,7 +486,7 @@ impl Recorder {
         let now = Instant::now();
         match last.map(|last| now.duration_since(last).as_nanos()) {
             Some(quick) if quick < SELDOM_NS => *step = (*step * 2).min(MOST_STEP),
-            Some(slow) if slow > 10 * SELDOM_NS => *step = (*step / 2).max(1),
+            Some(slow) if slow > 10 * SELDOM_NS => *step = (*step / 2).max(1.min(*step)),
             _ => {}
         }
         *last = Some(now);

@@ -11,6 +11,8 @@
 //!
 //! Everything in here panics, with what is wrong, where the contract does not hold: it is for tests.
 
+mod resumed;
+
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -43,6 +45,8 @@ pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 /// - *Drop releases*: dropping the output at any point drops the input.
 /// - *Panics arrive*: a panic of the input is not swallowed.
 /// - *Shardable*, if it says so: cut at any point, the outputs of the pieces are the output of the whole.
+/// - *Resumable*, if it says so (and is not shardable): stopped after any item, twice, and gone on with from what it kept,
+///   it gives what it gives in one go; by position, if it says that, what is at each position.
 /// - *Arity*, as it says.
 ///
 /// It raises a panic of its own on the way, which the panic hook prints also where all is well; it says so.
@@ -107,6 +111,9 @@ where
         seen.map_or(true, |output| output.iter().any(|item| matches!(item, Err(t) if t.contains(MARK))));
     assert!(arrived, "a panic of the input is swallowed");
 
+    if pipe.is_resumable() && !pipe.is_shardable() {
+        resumed::check_resumed(pipe, &items);
+    }
     if pipe.is_shardable() {
         for cut in 0..=items.len() {
             let mut pieces = collect(pipe.apply(steady(&items[..cut]), &cx));

@@ -322,7 +322,8 @@ impl EpochRun {
     ) -> AnyItems {
         match (runs, wanted) {
             (Some(runs), Some(wanted)) => {
-                Sieve::over(items, &self.engine.flow.nodes[id].node.edge, runs, wanted.clone())
+                let node = &self.engine.flow.nodes[id];
+                Sieve::over(items, &node.node.edge, &node.name, runs, wanted.clone())
             }
             _ => items,
         }

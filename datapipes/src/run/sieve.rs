@@ -4,16 +4,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
-use crate::Wanted;
 use crate::graph::{AnyChunk, AnyItems, Edge, ErasedChunks};
 use crate::items::Demand;
+use crate::{Error, ErrorKind, Wanted};
 
 /// After so many chunks without output others get their turn.
 const PATIENCE: usize = 32;
 /// Most items asked for at once where none of them is wanted.
 const MANY: u64 = 1024;
 
-/// Lets through what is wanted.
+/// Lets through what is wanted. It is an error if there is less than had come before.
 pub(super) struct Sieve {
     chunks: Box<dyn ErasedChunks>,
     edge: Arc<dyn Edge>,
@@ -21,6 +21,8 @@ pub(super) struct Sieve {
     runs: std::vec::IntoIter<(u64, u64)>,
     run: (u64, u64),
     wanted: Wanted,
+    node: Arc<str>,
+    ended: bool,
 }
 
 impl Sieve {
@@ -28,6 +30,7 @@ impl Sieve {
     pub(super) fn over(
         items: AnyItems,
         edge: &Arc<dyn Edge>,
+        node: &Arc<str>,
         runs: Vec<(u64, u64)>,
         wanted: Wanted,
     ) -> AnyItems {
@@ -38,7 +41,15 @@ impl Sieve {
         }
         let (chunks, mut runs) = (edge.erase(items), runs.into_iter());
         let run = runs.next().expect("an open range comes last");
-        edge.restore(Box::new(Sieve { chunks, edge: edge.clone(), runs, run, wanted }))
+        edge.restore(Box::new(Sieve {
+            chunks,
+            edge: edge.clone(),
+            runs,
+            run,
+            wanted,
+            node: node.clone(),
+            ended: false,
+        }))
     }
 
     /// Which of the next `len` are wanted.
@@ -74,13 +85,19 @@ impl Sieve {
         places
     }
 
-    fn is_through(&self) -> bool {
+    fn is_through(&mut self) -> bool {
+        while self.run.0 == self.run.1 {
+            self.run = self.runs.next().expect("the last range has no end");
+        }
         self.run.1 == u64::MAX && self.run.0 >= self.wanted.from()
     }
 }
 
 impl ErasedChunks for Sieve {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
         if self.is_through() {
             return self.chunks.poll_chunk(cx, demand);
         }
@@ -90,7 +107,20 @@ impl ErasedChunks for Sieve {
                 0 => demand,
                 some => Demand { max: demand.max.max(some.min(MANY) as usize), ..demand },
             };
-            let Some(chunk) = ready!(self.chunks.poll_chunk(cx, demand)) else { return Poll::Ready(None) };
+            let Some(chunk) = ready!(self.chunks.poll_chunk(cx, demand)) else {
+                self.ended = true;
+                if self.is_through() {
+                    return Poll::Ready(None);
+                }
+                let message = format!(
+                    "ended after {} items and errors, and the epoch was stopped behind {}: the data is not what it was, or \
+                     the state is not one of it",
+                    self.run.0,
+                    self.wanted.from()
+                );
+                let error = Error::new(ErrorKind::Corrupt, message).at(&self.node);
+                return Poll::Ready(Some(self.edge.fail_chunk(error)));
+            };
             let places = self.places(chunk.len);
             match &places[..] {
                 [all] if *all == (0..chunk.len) => return Poll::Ready(Some(chunk)),

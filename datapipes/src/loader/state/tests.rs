@@ -249,3 +249,16 @@ fn chains_go_on_with_other_workers() {
             .shuffle(4)
     });
 }
+
+#[test]
+fn row_119_less_data_than_before_is_an_error() {
+    let loader = |items: u64| {
+        let graph = Graph::from_iter_with(move || 0..items).shuffle(3);
+        DataLoader::builder(graph).workers(0).resumable().build().unwrap()
+    };
+    let (first, state) = run(loader(20).epoch(0), 10);
+    assert_eq!(first.len(), 10);
+    let (rest, _) = run(loader(4).resume(&state).unwrap(), usize::MAX);
+    let is_said = |text: &String| text.contains("items and errors, and the epoch was stopped behind");
+    assert!(rest.iter().any(is_said), "{rest:?}");
+}

@@ -1,0 +1,260 @@
+//! Checks that a pipe goes on where it was stopped, run as a loader that can be resumed runs it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::{MARK, Outcome, block_on, outcome};
+use crate::keep::{ByPosition, Cursor, Keeper, Marked, Place, Recorder, Saving, Trim};
+use crate::{Arity, Context, Error, ErrorKind, Item, Items, Pipe, Wanted};
+
+/// What goes in; an error where there is nothing.
+type Input<In> = [Option<Item<In>>];
+
+/// Stops at every place, goes on, stops again, and goes on to the end.
+pub(super) fn check_resumed<In, P>(pipe: &P, items: &[Item<In>])
+where
+    In: Clone + Debug + Send + 'static,
+    P: Pipe<In>,
+    P::Out: PartialEq + Debug,
+{
+    let clean: Vec<Option<Item<In>>> = items.iter().cloned().map(Some).collect();
+    let mut failing = clean.clone();
+    for at in [items.len(), items.len() / 2, items.len() / 3, 0] {
+        failing.insert(at, None);
+    }
+    for input in [&clean, &failing] {
+        for (chunk, always) in [(1, true), (1, false), (3, true), (64, false)] {
+            match pipe.facts().by_position {
+                true => check_positions(pipe, input, chunk),
+                false => check_kept(pipe, input, chunk, always),
+            }
+        }
+    }
+}
+
+/// What is at these positions of the input.
+fn given<In: Clone + Send + 'static>(input: &Input<In>, wanted: &Wanted) -> Items<In> {
+    let end = input.len() as u64;
+    let items = wanted.positions(end).take_while(|&at| at < end).map(|at| match &input[at as usize] {
+        Some(item) => Ok(item.clone()),
+        None => Err(Error::new(ErrorKind::User, MARK)),
+    });
+    Items::from_results(items.collect::<Vec<_>>())
+}
+
+/// Up to so many items and errors, asked for by so many at once.
+fn read<T: Send + 'static>(items: &mut Items<T>, most: usize, chunk: usize) -> Outcome<T> {
+    let mut seen = Vec::new();
+    while seen.len() < most
+        && let Some(some) = block_on(items.next_chunk(chunk))
+    {
+        seen.extend(some.into_iter().map(outcome));
+    }
+    seen.truncate(most);
+    seen
+}
+
+fn check_positions<In, P>(pipe: &P, input: &Input<In>, chunk: usize)
+where
+    In: Clone + Send + 'static,
+    P: Pipe<In>,
+    P::Out: PartialEq + Debug,
+{
+    let run = |wanted: Wanted| {
+        let whole = Wanted::new(Vec::new(), 0);
+        let above = given(input, if pipe.arity() == Arity::One { &wanted } else { &whole });
+        let keeper = Keeper { recorder: None, kept: None, wanted: Some(wanted) };
+        read(&mut pipe.apply(above, &Context::default().with_keeper(keeper)), usize::MAX, chunk)
+    };
+    let whole = run(Wanted::new(Vec::new(), 0));
+    for from in 0..=whole.len() as u64 {
+        for every in [usize::MAX, 1, 3] {
+            let wanted = Wanted::new((0..from).step_by(every).collect(), from);
+            let places = wanted.positions(whole.len() as u64);
+            let expected: Vec<_> = places.map(|at| &whole[at as usize]).collect();
+            let seen = run(wanted.clone());
+            assert!(
+                seen.iter().eq(expected.iter().copied()),
+                "says that it goes by position; of {wanted:?} it gives {seen:?}, and not {expected:?}"
+            );
+        }
+    }
+}
+
+/// A pipe on its way.
+struct Running<T> {
+    items: Items<T>,
+    recorder: Arc<Recorder>,
+    position: u64,
+    chunk: usize,
+}
+
+impl<T: Send + 'static> Running<T> {
+    fn start<In, P>(pipe: &P, input: &Input<In>, stopped: Option<(u64, Cursor)>, how: (usize, bool)) -> Self
+    where
+        In: Clone + Send + 'static,
+        P: Pipe<In, Out = T>,
+    {
+        let (chunk, always) = how;
+        let (position, cursor) = stopped.unzip();
+        let kept = cursor.as_ref().map(|cursor| cursor.kept.clone().into());
+        let keeper = Keeper { recorder: None, kept, wanted: None };
+        let mut wanted =
+            cursor.as_ref().map_or(Wanted::new(Vec::new(), 0), |cursor| cursor.inputs[0].wanted());
+        if cursor.is_some()
+            && let Some(held) = pipe.held(&Context::default().with_keeper(keeper.clone()))
+        {
+            wanted = Wanted::new(held, wanted.from());
+        }
+        let above = given(input, &wanted);
+        let way = Arc::new(ByPosition("input".into()));
+        let inputs = vec![(wanted, way as _)];
+        let recorder = Recorder::new(NODE.into(), 0, 1, Trim::default(), inputs, cursor.as_ref());
+        if always {
+            recorder.always();
+        }
+        let keeper = Keeper { recorder: Some(recorder.clone()), ..keeper };
+        let above = above.counted(Some(recorder.taken(0)), None);
+        let items = pipe.apply(above, &Context::default().with_keeper(keeper));
+        let mut items = items.counted(None, Some(recorder.produced(0).clone()));
+        // What it gives again is left out behind it.
+        let position = position.unwrap_or(0);
+        let again = position - cursor.map_or(0, |cursor| cursor.outputs[0]);
+        let seen = read(&mut items, again as usize, 1).len() as u64;
+        assert_eq!(seen, again, "an epoch that goes on ends before the place where it was stopped");
+        Running { items, recorder, position, chunk }
+    }
+
+    fn read(&mut self, most: usize) -> Outcome<T> {
+        let seen = read(&mut self.items, most, self.chunk);
+        self.position += seen.len() as u64;
+        seen
+    }
+
+    /// Where it stands.
+    fn stop(self) -> (u64, Cursor) {
+        let mut saving = Saving::all(&Marked(self.recorder, 0), Place::at(self.position));
+        assert!(saving.problem.is_none(), "cannot keep its state: {}", saving.problem.expect("there is one"));
+        let cursor = saving.cursors.remove(NODE).expect("a node that runs has a place");
+        assert!(cursor.outputs[0] <= self.position, "it was kept too late");
+        (self.position, cursor)
+    }
+}
+
+const NODE: &str = "pipe";
+
+fn check_kept<In, P>(pipe: &P, input: &Input<In>, chunk: usize, always: bool)
+where
+    In: Clone + Send + 'static,
+    P: Pipe<In>,
+    P::Out: PartialEq + Debug,
+{
+    let start = |stopped| Running::start(pipe, input, stopped, (chunk, always));
+    let whole = start(None).read(usize::MAX);
+    let plain =
+        read(&mut pipe.apply(given(input, &Wanted::new(Vec::new(), 0)), &Context::default()), usize::MAX, 1);
+    assert_eq!(whole, plain, "in an epoch that may be stopped it gives something else");
+    for stop in 0..=whole.len() {
+        let mut run = start(None);
+        let mut seen = run.read(stop);
+        for some in [2, 5, usize::MAX] {
+            run = start(Some(run.stop()));
+            seen.extend(run.read(some));
+        }
+        assert_eq!(
+            seen, whole,
+            "says that it is resumable, but stopped after {stop} items gives something else"
+        );
+        let mut over = start(Some(run.stop()));
+        assert_eq!(over.read(usize::MAX), [], "goes on behind its end");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check_pipe;
+    use super::*;
+    use crate::pipes::*;
+
+    #[test]
+    fn pipes_of_the_library_go_on() {
+        let numbers = || (0..20u64).collect::<Vec<_>>();
+        for count in [0, 1, 7, 20, 30] {
+            // Errors behind its end do not come out of it.
+            check_resumed(&Take::new(count), &super::super::numbered(&numbers()));
+            check_pipe(&Skip::new(count), numbers());
+            check_pipe(&Sample::new(count.max(1) as usize), numbers());
+        }
+        check_pipe(&Enumerate::new(), numbers());
+        check_pipe(&Prefetch::new(3), numbers());
+        check_pipe(&ShardingFilter::new(), numbers());
+        check_pipe(&ShardingFilterPadded::new(), numbers());
+        check_pipe(&SampleWith::new(0.5), numbers());
+        check_pipe(&Unbatch::new(), vec![vec![1, 2], vec![], vec![3]]);
+        let length = |n: &u64| *n as usize % 7;
+        check_pipe(&BucketBatch::new(length, [2, 4], [3, 2, 4]), numbers());
+        let sum = |sum: &mut u64, n: u64| {
+            *sum += n;
+            Some(*sum)
+        };
+        check_pipe(&Scan::new(0, sum).kept(), numbers());
+    }
+
+    /// Adds up; says that an epoch can go on with it, and keeps too little for that.
+    struct Sums {
+        keeps: bool,
+    }
+
+    impl Pipe<u64> for Sums {
+        type Out = u64;
+        fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<u64> {
+            let (cx, keeps) = (cx.clone(), self.keeps);
+            Items::generate(async move |out| {
+                let mut sum = cx.kept().ok().flatten().unwrap_or(0u64);
+                loop {
+                    out.keep(&cx, || if keeps { sum } else { 0 });
+                    let Some(item) = out.next_from(&mut input).await else { return };
+                    sum += *item;
+                    out.emit(Ok(item.map(|_| sum))).await;
+                }
+            })
+        }
+        fn is_resumable(&self) -> bool {
+            true
+        }
+    }
+
+    /// Numbers what comes, and says wrongly that it does so by position.
+    struct Counts;
+
+    impl Pipe<u64> for Counts {
+        type Out = u64;
+        fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
+            let mut count = 0;
+            input.each(cx, move |item| {
+                count += 1;
+                Some(Ok(item.map(|_| count)))
+            })
+        }
+        fn arity(&self) -> Arity {
+            Arity::One
+        }
+        fn is_resumable(&self) -> bool {
+            true
+        }
+        fn facts(&self) -> crate::Facts {
+            crate::Facts::default().with_positions()
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_loses_its_state_is_found_out() {
+        check_pipe(&Sums { keeps: true }, (0..12).collect());
+        let lost = std::panic::catch_unwind(|| check_pipe(&Sums { keeps: false }, (0..12).collect()));
+        let text = lost.unwrap_err().downcast::<String>().unwrap();
+        assert!(text.contains("says that it is resumable, but stopped after"), "{text}");
+        let counts = std::panic::catch_unwind(|| check_pipe(&Counts, (0..12).collect()));
+        let text = counts.unwrap_err().downcast::<String>().unwrap();
+        assert!(text.contains("says that it goes by position"), "{text}");
+    }
+}
