@@ -226,8 +226,6 @@ proptest! {
         uneven in proptest::sample::select(&POLICIES[..2]),
         workers in 0usize..2,
     ) {
-        // Behind the last full batch of all ranks, where ranks may have ended at different places, a state is of the end.
-        let stop = stop.min(items as usize / 24);
         goes_on_elsewhere(Deal::Index, items, uneven, [then, now], stop, workers);
         // One rank keeps no items to pad with.
         if uneven == Uneven::Drop || then > 1 || now == 1 {
@@ -281,6 +279,12 @@ fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
     );
     let drops = || range().pipe(Batch::new(2).drop_last());
     refused(drops, || range().batch(4), "`batch` was 2, drop_last, and is 4");
+
+    refused(
+        || range().batch(2),
+        || range().map(|n| n).batch(4),
+        "`batch` read `indices`, and reads `map`; `map` is new",
+    );
 
     // One rank keeps no items to pad with.
     let padded = |world: usize| {

@@ -5,7 +5,8 @@
 //! were delivered, `t * g / world` of them by each rank. So where the nodes below the filter stand is worked out anew, and
 //! those above it, which do the same on each rank, go on from what they kept.
 
-use super::{Saved, SavedNode};
+use super::compare::compare;
+use super::{Saved, SavedNode, nodes};
 use crate::graph::{Flow, FlowNode, Op};
 use crate::keep::{Cursor, Input};
 use crate::settings::Settings;
@@ -58,6 +59,15 @@ pub(super) fn rescaled(saved: &Saved, flow: &Flow, settings: &Settings) -> Resul
         }
         (each, node.settings) = ([was, is], settings.clone());
     }
+    // Which of its places a changed graph could keep would be guesswork.
+    let differences = compare(&saved.nodes, &nodes(flow, |_| None));
+    if !differences.is_empty() {
+        return Err(refused(differences.join("; ")));
+    }
+    if saved.finished {
+        (saved.world, saved.rank) = (now, Some(settings.rank.index as u64));
+        return Ok(saved);
+    }
     let far = || refused("its numbers are too large".to_owned());
     let step = each[0].checked_mul(then).ok_or_else(far)?;
     let global = saved.delivered.checked_mul(step).ok_or_else(far)?;
@@ -68,8 +78,7 @@ pub(super) fn rescaled(saved: &Saved, flow: &Flow, settings: &Settings) -> Resul
     (saved.delivered, saved.world, saved.rank) = (own / each[1], now, Some(settings.rank.index as u64));
     let steps = saved.delivered;
     let is_sharded = |node: &&mut SavedNode| *node.name == *chain.shard.name;
-    let began = saved.finished || global == 0;
-    if began {
+    if global == 0 {
         saved.nodes.iter_mut().for_each(|node| node.cursor = None);
         return Ok(saved);
     }
