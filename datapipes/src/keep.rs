@@ -662,6 +662,8 @@ pub(crate) struct Keeper {
     pub recorder: Option<Arc<Recorder>>,
     pub kept: Option<Arc<[u8]>>,
     pub wanted: Option<Wanted>,
+    /// So many items are given again, since what is below had been given them before the stop.
+    pub again: u64,
 }
 
 impl Context {
@@ -709,6 +711,12 @@ impl Context {
         {
             recorder.keep(pending as u64, write);
         }
+    }
+
+    /// How many items and errors this pipe gives again, from what it [kept](Context::kept) on, in an epoch that goes on: they
+    /// were taken by what is below it before the stop.
+    pub(crate) fn again(&self) -> u64 {
+        self.keeper().map_or(0, |keeper| keeper.again)
     }
 
     /// The position of what is taken next of an input.

@@ -55,3 +55,4 @@ fn epochs_of_a_stream_without_end_depend_on_their_number_alone() {
     assert_ne!(epoch(5), epoch(6));
     assert_eq!(DataLoader::builder(graph().take(4)).steps(7).build().unwrap().len_hint(), Some(4));
     assert_eq!(DataLoader::builder(Graph::range(0..3).repeat(4)).build().unwrap().len_hint(), Some(12));
+}

@@ -483,7 +483,7 @@ impl EpochRun {
         let above = |wanted: Option<&Wanted>| -> Vec<Wired> {
             flow_node.inputs.iter().map(|&input| self.stream(input, round, wanted)).collect()
         };
-        let nothing = Keeper { recorder: None, kept: None, wanted: wanted.cloned() };
+        let nothing = Keeper { recorder: None, kept: None, wanted: wanted.cloned(), again: 0 };
         if !self.engine.settings.resumable {
             let inputs = if let Op::Rerun(_) = node.op { Vec::new() } else { above(None) };
             let inputs = inputs.into_iter().map(|input| input.items).collect();
@@ -535,7 +535,10 @@ impl EpochRun {
         let outputs = node.outputs();
         let runs =
             cursor.map(|cursor| cursor.outputs.iter().map(|&output| vec![(output, u64::MAX)]).collect());
-        let keeper = Keeper { recorder: None, kept, wanted: None };
+        let again = cursor.zip(wanted).map_or(0, |(cursor, wanted)| {
+            wanted.from().saturating_sub(cursor.outputs.first().copied().unwrap_or(0))
+        });
+        let keeper = Keeper { recorder: None, kept, wanted: None, again };
         let (trim, name) = (self.trim.clone(), name.clone());
         if let Op::Rerun(_) = node.op {
             let untouched = cursor.and_then(|cursor| {

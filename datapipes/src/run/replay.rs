@@ -217,7 +217,7 @@ impl<'e> Replayer<'e> {
         let node = &self.engine.flow.nodes[id];
         let mut context = self.context(node, round);
         if wanted.is_some() {
-            context = context.with_keeper(Keeper { recorder: None, kept: None, wanted });
+            context = context.with_keeper(Keeper { recorder: None, kept: None, wanted, again: 0 });
         }
         let mut inputs = Vec::new();
         for &(above, _) in &node.inputs {
@@ -529,7 +529,7 @@ impl Pass<'_, '_, '_> {
         let mut context = replayer.context(node, round);
         if hints.facts.by_position {
             let wanted = position.map(|position| Wanted::new(Vec::new(), position));
-            context = context.with_keeper(Keeper { recorder: None, kept: None, wanted });
+            context = context.with_keeper(Keeper { recorder: None, kept: None, wanted, again: 0 });
         }
         let above = inputs[0].edge.clone();
         let given = Given(inputs.into_iter().map(|input| input.chunk).collect());

@@ -7,6 +7,8 @@ mod serial;
 #[cfg(test)]
 mod tests;
 
+pub(super) use compare::Edited;
+
 use std::fmt;
 use std::sync::Arc;
 
