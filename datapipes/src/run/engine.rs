@@ -535,9 +535,7 @@ impl EpochRun {
         let outputs = node.outputs();
         let runs =
             cursor.map(|cursor| cursor.outputs.iter().map(|&output| vec![(output, u64::MAX)]).collect());
-        let again = cursor.zip(wanted).map_or(0, |(cursor, wanted)| {
-            wanted.from().saturating_sub(cursor.outputs.first().copied().unwrap_or(0))
-        });
+        let again = cursor.and_then(|cursor| cursor.pieces.first()).map_or(0, |&(_, used)| used);
         let keeper = Keeper { recorder: None, kept, wanted: None, again };
         let (trim, name) = (self.trim.clone(), name.clone());
         if let Op::Rerun(_) = node.op {

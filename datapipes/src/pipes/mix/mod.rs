@@ -61,6 +61,7 @@ impl Mix {
 
     /// Where turns stand, with what the streams of `cx` kept; `rest` of it is not theirs.
     fn turns(&self, cx: &Context, inputs: usize) -> crate::Result<(Turns, Vec<bool>)> {
+        cx.tell_used();
         let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
         let Some((kept, rest)) = cx.kept()? else { return Ok((turns, vec![true; inputs])) };
         turns.go_on(kept, cx.again())?;
