@@ -107,11 +107,13 @@ const OVER: u64 = u64::MAX;
 pub(crate) struct Place {
     pub from: u64,
     pub reach: u64,
+    /// What had been delivered is made of nothing from here on.
+    pub most: u64,
 }
 
 impl Place {
     pub(crate) fn at(from: u64) -> Place {
-        Place { from, reach: from }
+        Place { from, reach: from, most: from }
     }
 }
 
@@ -131,7 +133,7 @@ pub(crate) struct Cursor {
     pub inputs: Vec<Input>,
     /// What the pipe kept.
     pub kept: Vec<u8>,
-    /// From here on: so many in, so many out.
+    /// From here on: so many in, so many out. Of a mix, so many out that may have been used below.
     pub pieces: Vec<(u64, u64)>,
     /// Which round of a repeat its input is in.
     pub round: u64,
@@ -267,7 +269,11 @@ struct Above {
 
 impl Above {
     fn place(&self) -> Place {
-        Place { from: self.input.from, reach: if self.over { OVER } else { self.input.reach } }
+        Place {
+            from: self.input.from,
+            reach: if self.over { OVER } else { self.input.reach },
+            most: u64::MAX,
+        }
     }
 }
 
@@ -314,6 +320,8 @@ pub(crate) struct Recorder {
     due: AtomicU64,
     step: Mutex<(u64, Option<Instant>)>,
     problem: Mutex<Option<Error>>,
+    /// Whether a state tells how much of what it gave may have been used below.
+    tells: AtomicBool,
 }
 
 /// Keeping a value costs about as much as some items; it should not be done more often than this without need.
@@ -347,6 +355,7 @@ impl Recorder {
             due: AtomicU64::new(0),
             step: Mutex::new((1, None)),
             problem: Mutex::new(None),
+            tells: AtomicBool::new(false),
         };
         let traces: Vec<Arc<dyn Trace>> = inputs.iter().map(|(_, trace)| trace.clone()).collect();
         for (wanted, trace) in inputs {
@@ -498,16 +507,40 @@ impl Recorder {
         if let Some(problem) = &*lock(&self.problem) {
             to.problem.get_or_insert_with(|| Error::new(problem.kind(), problem.to_string()));
         }
+        let (round, taken) = {
+            let feeds = lock(&self.feeds);
+            let taken: Vec<u64> = feeds.feeds.iter().map(|feed| feed.taken.load(Ordering::Relaxed)).collect();
+            (feeds.round, taken)
+        };
         let marks = lock(&self.marks);
         let before = |mark: &&Mark| {
             mark.outputs.iter().zip(places).all(|(&at, place)| place.is_none_or(|place| at <= place.reach))
         };
         let Some(mark) = marks.iter().rev().find(before).or(marks.iter().next()) else { return };
+        // Nothing of what came in behind the first mark that lies behind all that was delivered, or not at all yet, is in it.
+        let behind = |mark: &&Mark| {
+            mark.outputs.iter().zip(places).all(|(&at, place)| place.is_none_or(|place| at >= place.most))
+        };
+        let behind = marks.iter().find(behind);
+        let most = |input: usize| match behind {
+            Some(behind) if behind.round == mark.round => {
+                behind.inputs.get(input).map(|above| above.input.from)
+            }
+            None if round == mark.round => taken.get(input).copied(),
+            _ => None,
+        };
+        let used = |place: &Place| {
+            place.most.min(self.produced[0].load(Ordering::Relaxed)).saturating_sub(mark.outputs[0])
+        };
+        let pieces = match places {
+            [Some(place)] if self.tells.load(Ordering::Relaxed) => vec![(0, used(place))],
+            _ => Vec::new(),
+        };
         let cursor = Cursor {
             outputs: mark.outputs.clone(),
             inputs: mark.inputs.iter().map(|above| above.input.clone()).collect(),
             kept: mark.kept.clone(),
-            pieces: Vec::new(),
+            pieces,
             round: mark.round,
             unordered: false,
         };
@@ -515,9 +548,11 @@ impl Recorder {
         let above: Vec<_> = mark
             .inputs
             .iter()
-            .map(|above| {
+            .enumerate()
+            .map(|(at, above)| {
                 let place = above.place();
-                (Place { reach: if over { OVER } else { place.reach }, ..place }, above.trace.clone())
+                let most = most(at).unwrap_or(u64::MAX).max(place.from);
+                (Place { reach: if over { OVER } else { place.reach }, most, ..place }, above.trace.clone())
             })
             .collect();
         drop(marks);
@@ -599,6 +634,20 @@ struct PieceLog {
     pieces: Log<(u64, u64)>,
     /// So many of the input belong to pieces that are in the log already: what is left of them to be taken, and to be through.
     again: (u64, u64),
+}
+
+impl PieceLog {
+    /// Behind what is before this place of the output, no more was taken than up to here.
+    fn most(&self, output: u64) -> u64 {
+        let (mut end_in, mut end_out) = (self.input, self.output);
+        for &(inside, outside) in self.pieces.iter() {
+            if end_out >= output {
+                break;
+            }
+            (end_in, end_out) = (end_in + inside, end_out + outside);
+        }
+        if end_out >= output { end_in } else { u64::MAX }
+    }
 }
 
 /// Most pieces of a segment in a state; neighbours are joined.
@@ -685,7 +734,8 @@ impl Trace for Pieces {
             // What begins behind the wanted place is the business of the epoch that goes on.
             let inputs = vec![Input { from: input, reach: input, held: Vec::new() }];
             let cursor = Cursor { outputs: vec![output], inputs, pieces, ..Cursor::default() };
-            (cursor, Place { from: end_in, reach: if place.reach == OVER { OVER } else { input } })
+            let most = log.most(place.most).max(end_in);
+            (cursor, Place { from: end_in, reach: if place.reach == OVER { OVER } else { input }, most })
         };
         to.cursor(&self.node, cursor);
         self.above.save(above, to);
@@ -742,13 +792,15 @@ impl Keep {
 }
 
 /// What a node of a loader that can go on is given.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Keeper {
     pub recorder: Option<Arc<Recorder>>,
     pub kept: Option<Arc<[u8]>>,
     pub wanted: Option<Wanted>,
     /// For a node to which items come in any order.
     pub unordered: Option<Arc<Unordered>>,
+    /// So many items are given again that may have been used below before the stop.
+    pub again: u64,
 }
 
 impl Context {
@@ -799,6 +851,19 @@ impl Context {
         {
             recorder.keep(pending as u64, write);
         }
+    }
+
+    /// Says that a state is to tell how much of what this pipe gave may have been used below it.
+    pub(crate) fn tell_used(&self) {
+        if let Some(recorder) = self.recorder() {
+            recorder.tells.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// How many items and errors this pipe gives again, from what it [kept](Context::kept) on, in an epoch that goes on: they
+    /// may have been used by what is below it before the stop, if it [asked](Context::tell_used).
+    pub(crate) fn again(&self) -> u64 {
+        self.keeper().map_or(0, |keeper| keeper.again)
     }
 
     /// The position of what is taken next of an input; 0 where no states are made.

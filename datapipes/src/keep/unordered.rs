@@ -205,7 +205,7 @@ impl Trace for Unordered {
         if self.mixed {
             to.pending = Some(pending);
         }
-        self.above.save(Place { from: end, reach }, to);
+        self.above.save(Place { from: end, reach, most: u64::MAX }, to);
     }
 
     fn forget(&self, before: u64) {

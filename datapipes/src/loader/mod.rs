@@ -27,6 +27,8 @@ pub use replay::{Replay, Seen, Step};
 pub use state::State;
 pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 
+use state::Edited;
+
 use crate::plan::Explain;
 use crate::run::{Engine, EpochRun};
 use crate::{Graph, Result};
@@ -111,24 +113,54 @@ impl<T: Send + 'static> DataLoader<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn resume(&self, state: &State) -> Result<Epoch<T>> {
-        self.resumed(state, false)
+        self.resumed(state, Edited::No)
+    }
+
+    /// The same where a [mix](Graph::mix) may have other weights than it had, or another
+    /// [`Schedule`](crate::pipes::Schedule): each input goes on where it stood, and the exact shares of the new weights
+    /// begin with the first item that the mix had not given yet (of what waits in a shuffle buffer or a started batch below
+    /// it, the state knows: that stays as it was mixed). Steps of a schedule are counted from the beginning of the epoch.
+    ///
+    /// Inputs are as many, and of the same order, as they were. A mix of data by index ([`Indexed::mix`](crate::Indexed::mix))
+    /// cannot be mixed otherwise in the middle, since its order is a function of the position.
+    ///
+    /// # Errors
+    /// As [`resume`](DataLoader::resume), but for the weights.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph};
+    ///
+    /// let loader = |weights: [f64; 2]| {
+    ///     let inputs = [Graph::range(0..100), Graph::range(100..200)];
+    ///     DataLoader::builder(Graph::mix(inputs.into_iter().zip(weights))).resumable().build()
+    /// };
+    /// let mut epoch = loader([1.0, 1.0])?.epoch(0).blocking();
+    /// assert_eq!(epoch.by_ref().take(4).collect::<Result<Vec<_>, _>>()?, [0, 100, 1, 101]);
+    ///
+    /// let rest = loader([1.0, 3.0])?.resume_reweighted(&epoch.state()?)?.blocking();
+    /// assert_eq!(rest.take(4).collect::<Result<Vec<_>, _>>()?, [2, 102, 103, 104]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resume_reweighted(&self, state: &State) -> Result<Epoch<T>> {
+        self.resumed(state, Edited::Weights)
     }
 
     /// The same where the graph was changed since: nodes that are what they were (by name, kind and settings) keep their
-    /// place; one that is new or other stands where its reader does, and begins with nothing.
+    /// place (a mix also with other weights); one that is new or other stands where its reader does, and begins with nothing.
     ///
     /// # Errors
     /// As [`resume`](DataLoader::resume), but for what differs in the graph.
     pub fn resume_matching(&self, state: &State) -> Result<Epoch<T>> {
-        self.resumed(state, true)
+        self.resumed(state, Edited::Matching)
     }
 
-    fn resumed(&self, state: &State, matching: bool) -> Result<Epoch<T>> {
+    fn resumed(&self, state: &State, edited: Edited) -> Result<Epoch<T>> {
         let Engine { flow, settings, .. } = &*self.engine;
         if !settings.resumable {
             return Err(epoch::not_resumable());
         }
-        let (state, cursors) = state.for_graph(flow, settings, matching)?;
+        let (state, cursors) = state.for_graph(flow, settings, edited)?;
         let cursors = Arc::new(cursors);
         let (engine, on_error, latest) = (self.engine.clone(), self.on_error.clone(), self.latest.clone());
         Ok(Epoch::new(engine, state.epoch(), on_error, latest, Some((state, cursors))))

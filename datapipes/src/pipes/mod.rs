@@ -49,7 +49,7 @@ pub use inspect::Inspect;
 pub use interleave::Interleave;
 pub use map::{Map, MapRandom, TryMap};
 pub use map_async::MapAsync;
-pub use mix::{Mix, Stop};
+pub use mix::{Mix, Schedule, Stop};
 pub use mux::Mux;
 pub use padded_batch::Pad;
 pub use prefetch::Prefetch;

@@ -543,7 +543,7 @@ impl EpochRun {
         let above = |wanted: Option<&Wanted>| -> Vec<Wired> {
             flow_node.inputs.iter().map(|&input| self.stream(input, round, wanted)).collect()
         };
-        let nothing = Keeper { recorder: None, kept: None, wanted: wanted.cloned(), unordered: None };
+        let nothing = Keeper { wanted: wanted.cloned(), ..Keeper::default() };
         if !self.engine.settings.resumable {
             let inputs = if let Op::Rerun(_) = node.op { Vec::new() } else { above(None) };
             let inputs = inputs.into_iter().map(|input| input.items).collect();
@@ -557,7 +557,7 @@ impl EpochRun {
             let items = edge.counted(items, Some(unordered.counter().clone()), None);
             let kept = self.cursor(id, wanted).map(|cursor| cursor.kept.clone().into());
             let trace = Some(Ways::Plain(unordered.clone()));
-            let keeper = Keeper { recorder: None, kept, wanted: None, unordered: Some(unordered) };
+            let keeper = Keeper { kept, unordered: Some(unordered), ..Keeper::default() };
             return Keeping {
                 context: context.with_keeper(keeper),
                 inputs: vec![items],
@@ -619,7 +619,8 @@ impl EpochRun {
             (Op::Source(_), None, Some(_)) => Some(begins(&[0])),
             _ => None,
         };
-        let keeper = Keeper { recorder: None, kept, wanted: None, unordered: None };
+        let again = cursor.and_then(|cursor| cursor.pieces.first()).map_or(0, |&(_, used)| used);
+        let keeper = Keeper { kept, again, ..Keeper::default() };
         let (trim, name) = (self.trim.clone(), name.clone());
         if let Op::Rerun(_) = node.op {
             let untouched = cursor.and_then(|cursor| {

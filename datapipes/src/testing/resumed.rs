@@ -63,7 +63,7 @@ where
     let run = |wanted: Wanted| {
         let whole = Wanted::new(Vec::new(), 0);
         let above = given(input, if pipe.arity() == Arity::One { &wanted } else { &whole });
-        let keeper = Keeper { recorder: None, kept: None, wanted: Some(wanted) };
+        let keeper = Keeper { wanted: Some(wanted), ..Keeper::default() };
         read(&mut pipe.apply(above, &Context::default().with_keeper(keeper)), usize::MAX, chunk)
     };
     let whole = run(Wanted::new(Vec::new(), 0));
@@ -98,7 +98,7 @@ impl<T: Send + 'static> Running<T> {
         let (chunk, always) = how;
         let (position, cursor) = stopped.unzip();
         let kept = cursor.as_ref().map(|cursor| cursor.kept.clone().into());
-        let keeper = Keeper { recorder: None, kept, wanted: None };
+        let keeper = Keeper { kept, ..Keeper::default() };
         let mut wanted =
             cursor.as_ref().map_or(Wanted::new(Vec::new(), 0), |cursor| cursor.inputs[0].wanted());
         if cursor.is_some()

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Error as Failure, Graph, Indexed, Order, Tensor, Uneven};
+use crate::pipes::Stop;
+use crate::{Context, Error as Failure, Graph, Indexed, Item, Items, Order, Pipe, Tensor, Uneven};
 
 fn loader<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
     DataLoader::builder(graph).seed(11).workers(0).build().unwrap()
@@ -203,6 +204,12 @@ fn ways_that_part_and_meet() {
     assert_eq!(each_again(Graph::mux(parts())), 11);
     assert_eq!(each_again(Graph::interleave(parts(), 2, 3)), 11);
     assert_eq!(each_again(Graph::mux(Graph::range(0..9).demux::<3>(|n| *n as usize % 3))), 9);
+    for stop in [Stop::FirstExhausted, Stop::AllExhausted, Stop::CycleUntilAll] {
+        each_again(Graph::mix_until(stop, parts().into_iter().zip([3.0, 1.0])));
+    }
+    let cycled = parts().map(|part| part.shuffle(4));
+    let forever = Graph::mix_until(Stop::CycleForever, cycled.into_iter().zip([3.0, 1.0]));
+    assert_eq!(each_again(forever.take(60)), 60);
     let [a, b] = Graph::range(0..4).fork::<2>();
     let loader = loader(a.map(|n| n + 1).zip(b.map(|n| n * 10)));
     let pair = loader.epoch(0).blocking().items().nth(2).unwrap().unwrap();
@@ -238,5 +245,45 @@ fn a_sample_that_is_left_out_says_where() {
         let replay = loader(graph).replay(0, &Origin::root(0, 4)).unwrap();
         replay.steps().iter().map(|step| (step.node().to_owned(), step.is_run())).collect::<Vec<_>>()
     };
+    assert!(names_of(Graph::range(0..9).map(|n| n).enumerate()).last().unwrap().1);
     assert!(!names_of(Graph::range(0..9).filter(|_| true).enumerate()).last().unwrap().1);
+    assert_eq!(
+        each_again(Graph::range(5..9).map(|n| n).enumerate().map_random(|n, rng| (n, rng.next_u64()))),
+        4
+    );
+}
+
+/// Pairs the children of a parent, as samples are made of the members of an archive.
+struct Pairs;
+
+impl Pipe<u64> for Pairs {
+    type Out = (u64, u64);
+
+    fn apply(&self, mut input: Items<u64>, _: &Context) -> Items<(u64, u64)> {
+        Items::generate(async move |out| {
+            let mut first: Option<Item<u64>> = None;
+            while let Some(item) = out.next_from(&mut input).await {
+                match first.take() {
+                    Some(one) if one.origin().parent() == item.origin().parent() => {
+                        let pair = one.map(|one| (one, *item));
+                        out.emit(Ok(pair)).await;
+                    }
+                    _ => first = Some(item),
+                }
+            }
+        })
+    }
+    fn is_shardable_by_parent(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn siblings_come_along_where_they_are_grouped() {
+    let graph = Graph::range(0..5).flat_map(|n| (0..2 * n).map(move |k| 100 * n + k)).map(|n| n).pipe(Pairs);
+    let graph = graph.map_random(|pair, rng| (pair, rng.next_u64()));
+    assert_eq!(each_again(graph.clone().shuffle(3)), 10);
+    // The second of a pair is in it, and has no origin of its own.
+    let error = loader(graph).replay(0, &Origin::root(0, 2).child(1)).unwrap_err();
+    assert!(error.to_string().starts_with("not found: no item 0:2/1: `pairs` made 2"), "{error}");
 }

@@ -8,6 +8,25 @@ use crate::run::Cursors;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
+/// What a graph may have become since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::loader) enum Edited {
+    /// Nothing else.
+    No,
+    /// Mixes have other weights.
+    Weights,
+    /// What still matches keeps its place.
+    Matching,
+}
+
+/// The settings of a node; of a mix, without its weights.
+fn but_weights(node: &SavedNode) -> &str {
+    match node.settings.split_once(", weights ") {
+        Some((stop, _)) if node.kind == "mix" => stop,
+        _ => &node.settings,
+    }
+}
+
 impl State {
     /// The state as one of this rank, and the cursors of the nodes that are what they were.
     ///
@@ -17,7 +36,7 @@ impl State {
         &self,
         flow: &Flow,
         settings: &Settings,
-        matching: bool,
+        edited: Edited,
     ) -> Result<(State, Cursors)> {
         let now = nodes(flow, |_| None);
         let mut differences = Vec::new();
@@ -31,8 +50,8 @@ impl State {
         if saved.seed != settings.seed {
             differences.push(format!("seed {}, and {} now", saved.seed, settings.seed));
         }
-        if !matching {
-            differences.extend(compare(&saved.nodes, &now));
+        if edited != Edited::Matching {
+            differences.extend(compare(&saved.nodes, &now, edited == Edited::Weights));
         }
         if !differences.is_empty() {
             let message = format!("the state is of another run: {}", differences.join("; "));
@@ -43,7 +62,8 @@ impl State {
             let then = saved.nodes.iter().find(|node| *node.name == **name);
             then.zip(now.iter().find(|node| *node.name == **name)).is_some_and(|(then, now)| {
                 then.kind == now.kind
-                    && then.settings == now.settings
+                    && (then.settings == now.settings
+                        || edited != Edited::No && but_weights(then) == but_weights(now))
                     && then.inputs.len() == now.inputs.len()
             })
         });
@@ -52,7 +72,7 @@ impl State {
 }
 
 /// What differs, node by node.
-pub(super) fn compare(then: &[SavedNode], now: &[SavedNode]) -> Vec<String> {
+pub(super) fn compare(then: &[SavedNode], now: &[SavedNode], reweighted: bool) -> Vec<String> {
     let find = |nodes: &[SavedNode], name: &str| nodes.iter().position(|node| node.name == name);
     let shown = |node: &SavedNode| match &node.settings[..] {
         "" => node.kind.clone(),
@@ -62,7 +82,12 @@ pub(super) fn compare(then: &[SavedNode], now: &[SavedNode]) -> Vec<String> {
     for node in then {
         match find(now, &node.name) {
             None => differences.push(format!("`{}` is gone", node.name)),
-            Some(at) if shown(&now[at]) != shown(node) => {
+            Some(at)
+                if shown(&now[at]) != shown(node)
+                    && !(reweighted
+                        && node.kind == now[at].kind
+                        && but_weights(node) == but_weights(&now[at])) =>
+            {
                 differences.push(format!("`{}` was {}, and is {}", node.name, shown(node), shown(&now[at])));
             }
             Some(at) => {

@@ -60,7 +60,7 @@ pub(super) fn rescaled(saved: &Saved, flow: &Flow, settings: &Settings) -> Resul
         (each, node.settings) = ([was, is], settings.clone());
     }
     // Which of its places a changed graph could keep would be guesswork.
-    let differences = compare(&saved.nodes, &nodes(flow, |_| None));
+    let differences = compare(&saved.nodes, &nodes(flow, |_| None), false);
     if !differences.is_empty() {
         return Err(refused(differences.join("; ")));
     }

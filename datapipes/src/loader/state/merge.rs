@@ -88,7 +88,7 @@ impl Saved {
                 self.skipped
             )));
         }
-        let differences = compare(&other.nodes, &self.nodes);
+        let differences = compare(&other.nodes, &self.nodes, false);
         match differences.is_empty() {
             true => Ok(()),
             false => Err(refused(format!(

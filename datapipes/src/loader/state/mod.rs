@@ -14,6 +14,8 @@ mod tests_bytes;
 #[cfg(test)]
 mod tests_order;
 
+pub(super) use compare::Edited;
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,0 +1,341 @@
+//! Mixes inputs by weight, in exact shares.
+
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::StreamExt;
+
+pub use schedule::Schedule;
+
+use crate::pipe::Upstream;
+use crate::{Context, Facts, Graph, Item, Items, Join, Origin, Rerun};
+use turns::{ByStep, Turns};
+
+/// Mixes inputs by weight, in exact shares; see [`Graph::mix`].
+#[derive(Clone)]
+pub struct Mix {
+    schedule: Schedule,
+    by: Option<ByStep>,
+    stop: Stop,
+    inputs: usize,
+}
+
+/// When a [`Mix`] ends; see [`Graph::mix_until`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stop {
+    /// When it is the turn of an input that is exhausted. The shares are exact to the end; what the other inputs
+    /// have left is not asked for.
+    FirstExhausted,
+    /// When all inputs are exhausted. Every item comes once; an input that is exhausted is left out, and the others
+    /// share its part. The default. Also [`WITHOUT_REPLACEMENT`](Stop::WITHOUT_REPLACEMENT).
+    #[default]
+    AllExhausted,
+    /// When every input was exhausted at least once; those that are exhausted before start again.
+    CycleUntilAll,
+    /// Never: an input that is exhausted starts again, unless it has no items at all.
+    CycleForever,
+}
+
+impl Stop {
+    /// No input starts again, and every item comes once: [`AllExhausted`](Stop::AllExhausted) by the name that others have for
+    /// it ("all exhausted without replacement" of Hugging Face's `interleave_datasets`).
+    pub const WITHOUT_REPLACEMENT: Stop = Stop::AllExhausted;
+
+    fn cycles(self) -> bool {
+        matches!(self, Stop::CycleUntilAll | Stop::CycleForever)
+    }
+}
+
+impl Mix {
+    /// With one weight for each input, or a [`Schedule`] of weights.
+    pub fn new(weights: impl Into<Schedule>) -> Self {
+        let schedule = weights.into();
+        Mix { inputs: schedule.stages[0].1.len(), schedule, by: None, stop: Stop::default() }
+    }
+
+    /// Where turns stand, with what the streams of `cx` kept; `rest` of it is not theirs.
+    fn turns(&self, cx: &Context, inputs: usize) -> crate::Result<(Turns, Vec<bool>)> {
+        cx.tell_used();
+        let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
+        let Some((kept, rest)) = cx.kept()? else { return Ok((turns, vec![true; inputs])) };
+        turns.go_on(kept, cx.again())?;
+        Ok((turns, rest))
+    }
+
+    fn facts(&self) -> Facts {
+        let problem = self.schedule.problem(self.inputs);
+        // What stands behind `weights` may be another in an epoch that goes on.
+        let settings = match &self.by {
+            None => format!("{:?}, weights {}", self.stop, self.schedule),
+            Some(_) => format!("{:?}, by a function of the step", self.stop),
+        };
+        Facts { needs_order: self.stop != Stop::AllExhausted, ..Facts::default() }
+            .with_selection()
+            .with_settings(settings)
+            .with_problem(problem.as_deref())
+    }
+}
+
+impl fmt::Debug for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mix")
+            .field("schedule", &self.schedule)
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The streams must not cycle: [`Stop::FirstExhausted`] or [`Stop::AllExhausted`].
+impl<T: Send + 'static> Join<Vec<T>> for Mix {
+    type Out = T;
+
+    fn join(&self, mut inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
+        let (this, cx) = (self.clone(), cx.clone());
+        Items::generate(async move |out| {
+            let (mut turns, _) = match this.turns(&cx, inputs.len()) {
+                Ok(turns) => turns,
+                Err(error) => return out.emit(Err(error)).await,
+            };
+            turns.left_out().for_each(|input| inputs[input] = Items::empty());
+            loop {
+                out.keep(&cx, || (turns.kept(), Vec::<bool>::new()));
+                let Some(turn) = turns.next() else { return };
+                match inputs[turn].next().await {
+                    Some(item) => {
+                        out.emit(item).await;
+                        if let Err(error) = turns.gave() {
+                            return out.emit(Err(error)).await;
+                        }
+                    }
+                    None if this.stop == Stop::FirstExhausted => return,
+                    None => {
+                        inputs[turn] = Items::empty();
+                        turns.leave_out(turn);
+                    }
+                }
+            }
+        })
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        Mix::facts(self)
+    }
+}
+
+/// A mix of inputs that say by `None` that they start again; see [`Cycle`].
+struct MixCycled(Mix);
+
+impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
+    type Out = T;
+
+    fn join(&self, mut inputs: Vec<Items<Option<T>>>, cx: &Context) -> Items<T> {
+        let (this, cx) = (self.0.clone(), cx.clone());
+        Items::generate(async move |out| {
+            let (mut turns, mut unfinished) = match this.turns(&cx, inputs.len()) {
+                Ok(turns) => turns,
+                Err(error) => return out.emit(Err(error)).await,
+            };
+            unfinished.resize(inputs.len(), true);
+            turns.left_out().for_each(|input| inputs[input] = Items::empty());
+            loop {
+                out.keep(&cx, || (turns.kept(), unfinished.clone()));
+                let Some(turn) = turns.next() else { return };
+                loop {
+                    let item = match inputs[turn].next().await {
+                        Some(Err(error)) => Some(Err(error)),
+                        Some(Ok(item)) => {
+                            let (value, origin) = item.into_parts();
+                            value.map(|value| Ok(Item::new(value, origin)))
+                        }
+                        None => {
+                            inputs[turn] = Items::empty();
+                            turns.leave_out(turn);
+                            None
+                        }
+                    };
+                    if let Some(item) = item {
+                        out.emit(item).await;
+                        if let Err(error) = turns.gave() {
+                            return out.emit(Err(error)).await;
+                        }
+                        break;
+                    }
+                    unfinished[turn] = false;
+                    if this.stop == Stop::CycleUntilAll && !unfinished.contains(&true) {
+                        return;
+                    }
+                    if !turns.has(turn) {
+                        break;
+                    }
+                }
+            }
+        })
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn name(&self) -> String {
+        "mix".to_owned()
+    }
+    fn facts(&self) -> Facts {
+        self.0.facts()
+    }
+}
+
+/// Runs what is above without end, and says by `None` where it starts again. Ends if a round has no items.
+struct Cycle;
+
+impl<T: Send + 'static> Rerun<T> for Cycle {
+    type Out = Option<T>;
+
+    fn rerun(&self, mut upstream: Upstream<T>, cx: &Context) -> Items<Option<T>> {
+        let (first, mut nothing) = match cx.kept() {
+            Ok(kept) => kept.unwrap_or((0, true)),
+            Err(error) => return Items::fail(error),
+        };
+        let cx = cx.clone();
+        Items::generate(async move |out| {
+            for round in first.. {
+                let mut input = upstream(round);
+                loop {
+                    out.keep(&cx, || (round, nothing));
+                    let Some(item) = out.next_from(&mut input).await else { break };
+                    nothing = false;
+                    out.emit(Ok(item.map(Some))).await;
+                }
+                if nothing || cx.is_cancelled() {
+                    return;
+                }
+                nothing = true;
+                out.emit(Ok(Item::new(None, Origin::joined(Vec::new(), round)))).await;
+            }
+        })
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        // Its items are passed by as they were, to the mix below.
+        Facts::any_order().with_selection()
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Mixes graphs by weight until all are exhausted; as [`mix_until`](Graph::mix_until) with
+    /// [`Stop::AllExhausted`].
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// let graph = Graph::mix([(Graph::range(0..6), 3.0), (Graph::range(10..12), 1.0)]);
+    /// assert_eq!(graph.collect().unwrap(), [0, 1, 2, 10, 3, 4, 5, 11]);
+    /// ```
+    pub fn mix(inputs: impl IntoIterator<Item = (Graph<T>, f64)>) -> Graph<T> {
+        Graph::mix_until(Stop::default(), inputs)
+    }
+
+    /// Mixes graphs by weight, in exact shares: of any `n` items in a row from the start, input `i` has its part of
+    /// the weights, to within one item for each input. No random numbers: shuffle below for that.
+    ///
+    /// Batches of one input each are a mix of graphs that were batched before; whose they are is told by the
+    /// [source](crate::Origin::source) of their parts, or by a number that each input is given by a `map`. Weights may be others
+    /// when an epoch goes on: [`resume_reweighted`](crate::DataLoader::resume_reweighted).
+    ///
+    /// Whole numbers are taken as they are, others to a millionth of the least. `stop` says what happens when an
+    /// input is exhausted; the cycling rules run what is above an input again, as [`repeat`](Graph::repeat) does,
+    /// with other random numbers. An item that fails uses up its turn. Runs in one place, in order, and holds
+    /// nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{Graph, pipes::Stop};
+    /// let inputs = || [(Graph::range(0..3), 1.0), (Graph::range(10..12), 1.0)];
+    /// let first = Graph::mix_until(Stop::FirstExhausted, inputs());
+    /// assert_eq!(first.collect().unwrap(), [0, 10, 1, 11, 2]);
+    /// let all = Graph::mix_until(Stop::CycleUntilAll, inputs());
+    /// assert_eq!(all.collect().unwrap(), [0, 10, 1, 11, 2, 10]);
+    ///
+    /// // Batches, each of one input, and from which they are.
+    /// let batches = (0..).zip(inputs()).map(|(input, (graph, weight))| {
+    ///     (graph.batch(2).map(move |batch| (input, batch)), weight)
+    /// });
+    /// let mixed = Graph::mix(batches).collect().unwrap();
+    /// assert_eq!(mixed, [(0, vec![0, 1]), (1, vec![10, 11]), (0, vec![2])]);
+    /// ```
+    pub fn mix_until(stop: Stop, inputs: impl IntoIterator<Item = (Graph<T>, f64)>) -> Graph<T> {
+        let (inputs, weights): (Vec<_>, Vec<_>) = inputs.into_iter().unzip();
+        mixed(stop, inputs, Schedule::new(weights), None)
+    }
+
+    /// Mixes graphs by weights that change with the step (the number of items that the mix gave), as a [`Schedule`] says: a
+    /// curriculum. Shares are exact in each stage, from its first step on. As [`mix_until`](Graph::mix_until) otherwise.
+    ///
+    /// A weight may be zero in a stage, and not in all: then it is no turn of the input. Where nobody who is not exhausted has
+    /// a weight, the next stage in which somebody has one begins early; if there is none, the mix ends.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{Graph, pipes::{Schedule, Stop}};
+    ///
+    /// let (easy, hard) = (Graph::range(0..8), Graph::range(100..108));
+    /// let schedule = Schedule::new([1.0, 0.0]).then(3, [2.0, 1.0]).then(6, [0.0, 1.0]);
+    /// let graph = Graph::mix_scheduled(Stop::FirstExhausted, [easy, hard], schedule);
+    /// assert_eq!(graph.take(9).collect().unwrap(), [0, 1, 2, 3, 4, 100, 101, 102, 103]);
+    /// ```
+    pub fn mix_scheduled(
+        stop: Stop,
+        inputs: impl IntoIterator<Item = Graph<T>>,
+        schedule: Schedule,
+    ) -> Graph<T> {
+        mixed(stop, inputs.into_iter().collect(), schedule, None)
+    }
+
+    /// Mixes graphs by weights that a function of the step gives, one for each input: a curriculum that is no list of stages.
+    /// Shares are exact from each change on, so a function that changes them at every step has no exact shares: let it go by
+    /// `step / 100`. Weights are as in [`mix_scheduled`](Graph::mix_scheduled), which is to be preferred: a state knows its
+    /// stages, but takes it for granted that the function is the same when an epoch goes on.
+    ///
+    /// # Errors
+    /// Weights that are not one for each input, or not positive or zero, or all zero, are an error that ends the stream.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{Graph, pipes::Stop};
+    ///
+    /// let inputs = [Graph::range(0..50), Graph::range(100..150)];
+    /// let more_and_more = |step: u64| vec![4.0, (step / 10) as f64];
+    /// let mixed = Graph::mix_by(Stop::FirstExhausted, inputs, more_and_more).take(30).collect().unwrap();
+    /// let hard = |step: usize| mixed[step..step + 10].iter().filter(|&&n| n >= 100).count();
+    /// assert_eq!([hard(0), hard(10), hard(20)], [0, 2, 3]);
+    /// ```
+    pub fn mix_by<F>(stop: Stop, inputs: impl IntoIterator<Item = Graph<T>>, weights: F) -> Graph<T>
+    where
+        F: Fn(u64) -> Vec<f64> + Send + Sync + 'static,
+    {
+        let inputs: Vec<_> = inputs.into_iter().collect();
+        let schedule = Schedule::new(vec![1.0; inputs.len()]);
+        mixed(stop, inputs, schedule, Some(Arc::new(weights)))
+    }
+}
+
+fn mixed<T: Send + 'static>(
+    stop: Stop,
+    inputs: Vec<Graph<T>>,
+    schedule: Schedule,
+    by: Option<ByStep>,
+) -> Graph<T> {
+    let mix = Mix { schedule, by, stop, inputs: inputs.len() };
+    if !stop.cycles() {
+        return Graph::join(inputs, mix);
+    }
+    let cycled: Vec<Graph<Option<T>>> = inputs.into_iter().map(|input| input.rerun(Cycle)).collect();
+    Graph::join(cycled, MixCycled(mix))
+}

@@ -1,0 +1,69 @@
+//! Weights by the step of a mix, as plain data.
+
+use super::turns::problem;
+
+/// Weights of a mix by its step, the number of items that it gave before: a curriculum as plain data. See
+/// [`Graph::mix_scheduled`](crate::Graph::mix_scheduled).
+///
+/// ```
+/// use datapipes::pipes::Schedule;
+///
+/// // At first easy ones alone, hard ones from step 1000 on, and in equal parts from 5000 on.
+/// let schedule = Schedule::new([1.0, 0.0]).then(1000, [3.0, 1.0]).then(5000, [1.0, 1.0]);
+/// assert_eq!(schedule.weights(1200), [3.0, 1.0]);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// From which step on which weights, ascending; the first from 0 on.
+    pub(super) stages: Vec<(u64, Vec<f64>)>,
+}
+
+impl Schedule {
+    /// These weights, from the beginning.
+    pub fn new(weights: impl Into<Vec<f64>>) -> Self {
+        Schedule { stages: vec![(0, weights.into())] }
+    }
+
+    /// Other weights from a step on, which is behind those of the stages before.
+    pub fn then(mut self, step: u64, weights: impl Into<Vec<f64>>) -> Self {
+        self.stages.push((step, weights.into()));
+        self
+    }
+
+    /// The weights at a step.
+    pub fn weights(&self, step: u64) -> &[f64] {
+        let stages = self.stages.partition_point(|(from, _)| *from <= step);
+        &self.stages[stages.max(1) - 1].1
+    }
+
+    /// What is wrong with it, for so many inputs.
+    pub(super) fn problem(&self, inputs: usize) -> Option<String> {
+        if !self.stages.is_sorted_by(|a, b| a.0 < b.0) {
+            return Some("stages that do not begin one behind the other".to_owned());
+        }
+        let zeros = self.stages.len() > 1;
+        if let Some(problem) = self.stages.iter().find_map(|(_, weights)| problem(weights, inputs, zeros)) {
+            return Some(problem);
+        }
+        let unused = (0..inputs).find(|&input| self.stages.iter().all(|(_, weights)| weights[input] == 0.0));
+        unused.map(|input| format!("input {input} has no weight in any stage"))
+    }
+}
+
+impl From<Vec<f64>> for Schedule {
+    fn from(weights: Vec<f64>) -> Self {
+        Schedule::new(weights)
+    }
+}
+
+impl std::fmt::Display for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (from, weights) in &self.stages {
+            match from {
+                0 => write!(f, "{weights:?}")?,
+                _ => write!(f, ", from {from} {weights:?}")?,
+            }
+        }
+        Ok(())
+    }
+}

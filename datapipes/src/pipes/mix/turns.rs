@@ -1,0 +1,279 @@
+//! Whose turn it is in a mix.
+
+use std::sync::Arc;
+
+use super::schedule::Schedule;
+use crate::{Error, ErrorKind, Result};
+
+/// The largest weight, in terms of the least.
+const MOST: f64 = 1e9;
+/// The least weight as an integer, where the weights are none.
+const SCALE: f64 = 1e6;
+
+fn least(weights: &[f64]) -> f64 {
+    weights.iter().copied().filter(|&weight| weight > 0.0).fold(f64::INFINITY, f64::min)
+}
+
+/// What is wrong with some weights.
+pub(super) fn problem(weights: &[f64], inputs: usize, zeros: bool) -> Option<String> {
+    let is_weight = |&weight: &f64| weight.is_finite() && (weight > 0.0 || zeros && weight == 0.0);
+    let problem = if weights.is_empty() {
+        "no inputs"
+    } else if weights.len() != inputs {
+        return Some(format!("{} weights for {inputs} inputs", weights.len()));
+    } else if !weights.iter().all(is_weight) {
+        "a weight that is not a positive number"
+    } else if weights.iter().all(|&weight| weight == 0.0) {
+        "weights that are all zero"
+    } else if weights.iter().any(|weight| weight / least(weights) > MOST) {
+        "weights more than a billion times apart"
+    } else {
+        return None;
+    };
+    Some(problem.to_owned())
+}
+
+/// Whole weights are taken as they are, others to a millionth of the least.
+fn shares(weights: &[f64]) -> Vec<u64> {
+    let least = least(weights);
+    let whole = weights.iter().all(|&weight| weight.fract() == 0.0 && weight <= MOST * SCALE);
+    let share = |&weight: &f64| if whole { weight as u64 } else { (weight / least * SCALE).round() as u64 };
+    weights.iter().map(share).collect()
+}
+
+/// Weights by a function of the step.
+pub(super) type ByStep = Arc<dyn Fn(u64) -> Vec<f64> + Send + Sync>;
+
+/// From which step on which shares, ascending.
+pub(super) type Stages = Vec<(u64, Vec<u64>)>;
+
+/// Where turns stand: the step, how many turns there were since the shares changed last, which inputs are not left out;
+/// and the shares from the present stage on.
+pub(super) type Kept = ((u64, u64, Vec<bool>), (Stages, bool));
+
+/// The stage that a step is in.
+fn at(stages: &Stages, step: u64) -> usize {
+    stages.partition_point(|(from, _)| *from <= step).max(1) - 1
+}
+
+/// Whose turn it is: Grain's arithmetic, which gives input `i` its exact share of any number of turns, to less than
+/// one turn for each input, from each change of the shares on.
+pub(super) struct Turns {
+    stages: Stages,
+    by: Option<ByStep>,
+    /// The present stage.
+    stage: usize,
+    /// The inputs that are not left out.
+    open: Vec<bool>,
+    /// The share of each input that is open.
+    shares: Vec<u64>,
+    turn: u64,
+    step: u64,
+}
+
+impl Turns {
+    pub(super) fn new(schedule: &Schedule, by: Option<ByStep>, inputs: usize) -> Result<Self> {
+        if let Some(problem) = schedule.problem(inputs) {
+            return Err(Error::new(ErrorKind::Config, problem));
+        }
+        let stages = schedule.stages.iter().map(|(from, weights)| (*from, shares(weights))).collect();
+        let open = vec![true; inputs];
+        let mut turns = Turns { stages, by, stage: 0, open, shares: Vec::new(), turn: 0, step: 0 };
+        turns.ask()?;
+        turns.enter();
+        Ok(turns)
+    }
+
+    /// As it was in the middle. `again` many items are given as they were, with the weights of then; those behind, with
+    /// the weights of now.
+    pub(super) fn go_on(&mut self, kept: Kept, again: u64) -> Result<()> {
+        let ((step, turn, open), (then, by)) = kept;
+        let inputs = self.open.len();
+        let sound = open.len() == inputs
+            && !then.is_empty()
+            && then.is_sorted_by(|a, b| a.0 < b.0)
+            && then.iter().all(|(_, shares)| shares.len() == inputs);
+        if !sound {
+            return Err(Error::new(ErrorKind::Corrupt, "what a mix kept does not fit its inputs"));
+        }
+        if by != self.by.is_some() {
+            let message =
+                "weights by a function of the step cannot take the place of others, nor others of those";
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        (self.step, self.open) = (step.min(u64::MAX / 2), open);
+        let mut turn = turn.min(u64::MAX / 2);
+        if by {
+            self.stages = then;
+        } else if self.ahead() != then {
+            let change = self.step.saturating_add(again);
+            let (old, new) = (at(&then, change), at(&self.stages, change));
+            let mut stages = then[..=old].to_vec();
+            if stages[old].1 != self.stages[new].1 {
+                stages.retain(|(from, _)| *from < change);
+                stages.push((change, self.stages[new].1.clone()));
+                turn = if again == 0 { 0 } else { turn };
+            }
+            stages.extend_from_slice(&self.stages[new + 1..]);
+            self.stages = stages;
+        }
+        self.enter();
+        self.turn = turn;
+        Ok(())
+    }
+
+    pub(super) fn kept(&self) -> Kept {
+        ((self.step, self.turn, self.open.clone()), (self.ahead(), self.by.is_some()))
+    }
+
+    /// The stages from the step on, as far as they will be gone through.
+    fn ahead(&self) -> Stages {
+        let (since, stage) = (at(&self.stages, self.step), self.stage_of_step());
+        let mut ahead = self.stages[stage..].to_vec();
+        // It is the present one also where those before it were left early.
+        ahead[0].0 = self.stages[since].0;
+        ahead
+    }
+
+    /// Asks the function, if there is one.
+    fn ask(&mut self) -> Result<()> {
+        let Some(by) = &self.by else { return Ok(()) };
+        let weights = by(self.step);
+        if let Some(problem) = problem(&weights, self.open.len(), true) {
+            return Err(Error::new(ErrorKind::Config, format!("{problem}, at step {}", self.step)));
+        }
+        let now = shares(&weights);
+        match self.stages.first() {
+            Some((_, then)) if *then == now => {}
+            _ => {
+                self.stages = vec![(self.step, now)];
+                self.stage = usize::MAX;
+            }
+        }
+        Ok(())
+    }
+
+    /// The stage of the step, or the next in which somebody who is open has a share: a function of the step, and of who is open.
+    fn stage_of_step(&self) -> usize {
+        let since = at(&self.stages, self.step);
+        let mut stages = self.stages[since..].iter();
+        let has_turns = |(_, shares): &(u64, Vec<u64>)| {
+            shares.iter().zip(&self.open).any(|(&share, &open)| open && share > 0)
+        };
+        stages.position(has_turns).map_or(since, |at| since + at)
+    }
+
+    fn enter(&mut self) {
+        let stage = self.stage_of_step();
+        if self.stage != stage {
+            (self.stage, self.turn) = (stage, 0);
+        }
+        let shares = self.stages[stage].1.iter().zip(&self.open);
+        self.shares = shares.map(|(&share, &open)| if open { share } else { 0 }).collect();
+    }
+
+    /// The shares of the others stay as they are to each other, from here on.
+    pub(super) fn leave_out(&mut self, input: usize) {
+        self.open[input] = false;
+        self.turn = 0;
+        self.enter();
+    }
+
+    /// An item came, or an error in its place.
+    pub(super) fn gave(&mut self) -> Result<()> {
+        self.step += 1;
+        if self.by.is_some() {
+            self.ask()?;
+            self.enter();
+        } else if self.stages.get(self.stage + 1).is_some_and(|(from, _)| *from <= self.step) {
+            self.enter();
+        }
+        Ok(())
+    }
+
+    pub(super) fn left_out(&self) -> impl Iterator<Item = usize> {
+        self.open.iter().enumerate().filter(|&(_, &open)| !open).map(|(input, _)| input)
+    }
+
+    pub(super) fn has(&self, input: usize) -> bool {
+        self.open[input]
+    }
+
+    /// Of the turns `0..k` that the inputs from `i` on share, those behind `i` get `k * (rest - share) / rest`. Turn
+    /// `k` is that of `i` if this number does not grow from `k` to `k + 1`.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        let (mut from, mut to) = (u128::from(self.turn), u128::from(self.turn) + 1);
+        self.turn += 1;
+        let mut rest: u128 = self.shares.iter().map(|&share| u128::from(share)).sum();
+        for (input, &share) in self.shares.iter().enumerate().filter(|&(_, &share)| share > 0) {
+            let others = rest - u128::from(share);
+            let (from_others, to_others) = (from * others / rest, to * others / rest);
+            if from - from_others != to - to_others {
+                return Some(input);
+            }
+            (from, to, rest) = (from_others, to_others, others);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(weights: &[f64]) -> Turns {
+        Turns::new(&Schedule::new(weights), None, weights.len()).unwrap()
+    }
+
+    #[test]
+    fn shares_are_exact_at_every_point() {
+        for weights in
+            [vec![1.0], vec![0.7, 0.3], vec![5.0, 1.0, 3.0], vec![1.0, 1e6], vec![0.1, 0.2, 0.3, 0.4]]
+        {
+            let total: f64 = weights.iter().sum();
+            let mut turns = turns(&weights);
+            let mut counts = vec![0u64; weights.len()];
+            for n in 1..5000u32 {
+                counts[turns.next().unwrap()] += 1;
+                turns.gave().unwrap();
+                for (count, weight) in counts.iter().zip(&weights) {
+                    let due = f64::from(n) * weight / total;
+                    let off = (*count as f64 - due).abs();
+                    assert!(off < weights.len() as f64, "{weights:?}: {counts:?} after {n}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_next_is_pinned() {
+        let twelve = |weights: &[f64]| {
+            let mut turns = turns(weights);
+            (0..12).map(|_| turns.next().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(twelve(&[0.5, 0.25, 0.25]), [0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 2]);
+        assert_eq!(twelve(&[1.0, 2.0]), [0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1]);
+    }
+
+    #[test]
+    fn large_numbers_do_not_overflow() {
+        let mut turns = turns(&vec![1e15; 1000]);
+        turns.turn = u64::MAX - 1;
+        assert!(turns.next().is_some());
+    }
+
+    #[test]
+    fn what_was_kept_and_does_not_fit_is_refused() {
+        let wrong: [Kept; 4] = [
+            ((0, 0, vec![true]), (vec![(0, vec![1, 1])], false)),
+            ((0, 0, vec![true; 2]), (vec![], false)),
+            ((0, 0, vec![true; 2]), (vec![(0, vec![1])], false)),
+            ((9, 0, vec![true; 2]), (vec![(5, vec![1, 1]), (5, vec![1, 2])], false)),
+        ];
+        for kept in wrong {
+            assert_eq!(turns(&[1.0, 2.0]).go_on(kept, 0).unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+        let by = ((0, 0, vec![true; 2]), (vec![(0, vec![1, 2])], true));
+        assert_eq!(turns(&[1.0, 2.0]).go_on(by, 0).unwrap_err().kind(), ErrorKind::Config);
+    }
+}

@@ -1,0 +1,233 @@
+//! Runs one sample through the graph again, node by node, and keeps what each made of it.
+//!
+//! Everything runs on the caller's thread, one node after the other. Where a node is applied, its input is the sample
+//! alone (and, above a node that groups siblings, its siblings): what distributes over concatenation gives for it what it
+//! gave in the epoch, since random numbers depend on nothing but seed, epoch, node and origin. What only selects is passed
+//! by. Anything else looks at the stream as a whole, and ends the way.
+
+mod found;
+mod pass;
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::context::{Offload, RunInfo};
+use crate::graph::{AnyChunk, AnyItems, Edge, FlowNode, Look, Op};
+use crate::items::Demand;
+use crate::keep::Keeper;
+use crate::run::engine::{BlockingPool, Engine};
+use crate::{Arity, Context, Error, ErrorKind, Origin, Result, Wanted};
+use pass::Pass;
+
+/// Some of what a node gave.
+pub(crate) struct Carried {
+    pub chunk: AnyChunk,
+    pub edge: Arc<dyn Edge>,
+    /// The place of its first item among all that the node gives in an epoch, where that is known.
+    position: Option<u64>,
+}
+
+impl Carried {
+    pub(crate) fn look(&self) -> Vec<Look<'_>> {
+        self.edge.look(&self.chunk)
+    }
+}
+
+/// How the sample came by a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It began there, or the node was applied to it.
+    Run,
+    /// The node selects, and is passed by.
+    Passed,
+    /// The way ends before it, and why.
+    Stopped(&'static str),
+}
+
+/// What a node made of the sample.
+pub(crate) struct Stage<'a> {
+    pub node: &'a FlowNode,
+    pub way: Way,
+    pub time: Duration,
+    pub made: &'a [&'a Carried],
+}
+
+/// Is shown what each node made, on the way.
+pub(crate) type Show<'a> = &'a mut dyn FnMut(&Stage<'_>);
+
+/// Runs one sample of one epoch again.
+pub(crate) struct Replayer<'e> {
+    engine: &'e Engine,
+    info: RunInfo,
+    io: Handle,
+    target: Origin,
+    /// The item of a source that it goes back to.
+    top: Origin,
+    /// For each node, how many repeats lie between the source and what comes out of it; `None` for those that the
+    /// source does not lead to.
+    repeats: Vec<Option<usize>>,
+    /// For each node, whether one below it groups siblings.
+    siblings: Vec<bool>,
+}
+
+impl<'e> Replayer<'e> {
+    /// For an item that was not made of several.
+    pub(crate) fn new(engine: &'e Engine, epoch: u64, target: &Origin) -> Result<Self> {
+        let io = engine.io(false).map_err(|error| {
+            Error::new(ErrorKind::Io, "cannot start the async runtime").with_source(error)
+        })?;
+        let offload: Option<Arc<dyn Offload>> =
+            (engine.settings.workers > 0).then(|| Arc::new(BlockingPool(io.clone())) as _);
+        let info = RunInfo {
+            seed: engine.settings.seed,
+            epoch,
+            rank: engine.settings.rank,
+            uneven: engine.settings.uneven,
+            cancelled: Arc::new(AtomicBool::new(false)),
+            offload,
+        };
+        let nodes = &engine.flow.nodes;
+        let source = target.source().unwrap_or(u16::MAX);
+        let mut repeats: Vec<Option<usize>> = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let above = node.inputs.iter().filter_map(|&(id, _)| repeats[id]).max();
+            repeats.push(match node.node.op {
+                Op::Source(_) => (node.source == source).then_some(0),
+                Op::Rerun(_) => above.map(|above| above + 1),
+                _ => above,
+            });
+        }
+        if repeats[engine.flow.root.0].is_none() {
+            let sources = nodes.iter().filter(|node| matches!(node.node.op, Op::Source(_)));
+            let sources: Vec<_> =
+                sources.map(|source| format!("{} (`{}`)", source.source, source.name)).collect();
+            let message =
+                format!("no item {target}: the sources of the graph have the numbers {}", sources.join(", "));
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        let mut siblings = vec![false; nodes.len()];
+        for (id, node) in nodes.iter().enumerate().rev() {
+            for &(above, _) in &node.inputs {
+                siblings[above] |= siblings[id] || node.hints().by_parent;
+            }
+        }
+        let (target, top) = (target.clone(), target.top().clone());
+        Ok(Replayer { engine, info, io, target, top, repeats, siblings })
+    }
+
+    /// Runs it. What came last: at the end of the graph, or before what looks at the stream as a whole.
+    pub(crate) fn run(&self, show: Show<'_>) -> Result<Vec<Carried>> {
+        let (mut child, mut origin) = (0, &self.target);
+        while let Some(parent) = origin.parent() {
+            (child, origin) = (origin.index(), parent);
+        }
+        let nodes = &self.engine.flow.nodes;
+        let repeats = self.repeats[self.engine.flow.root.0].unwrap_or(0);
+        let makes_children = nodes.iter().zip(&self.repeats).any(|(node, repeats)| {
+            let hints = node.hints();
+            repeats.is_some()
+                && hints.arity == Arity::Any
+                && !hints.facts.selects
+                && matches!(node.node.op, Op::Pipe(_))
+        });
+        let round = match child {
+            _ if repeats == 0 => 0,
+            round if round == 0 || !makes_children => round,
+            // The first child may be a round of a repeat, or one that a node of the graph made.
+            round => {
+                let mut nothing = |_: &Stage<'_>| {};
+                let mut first = Pass::new(self, 0, &mut nothing);
+                match first.root() {
+                    Ok(()) if first.found => 0,
+                    _ => round,
+                }
+            }
+        };
+        let mut pass = Pass::new(self, round, show);
+        pass.root()?;
+        if !pass.found && !pass.stopped && !pass.renamed && pass.ends.iter().any(|end| !end.look().is_empty())
+        {
+            let only_above = pass.ends.iter().flat_map(Carried::look).all(|look| match look {
+                Look::Item(origin, _) => !origin.comes_from(&self.target),
+                Look::Error(_) => false,
+            });
+            if only_above {
+                let message = format!("no item {}: no node made children of {}", self.target, self.top);
+                return Err(Error::new(ErrorKind::NotFound, message));
+            }
+        }
+        Ok(pass.ends)
+    }
+
+    fn context(&self, node: &FlowNode, round: u64) -> Context {
+        Context::new(node.name.clone(), node.source, self.info.clone(), round, Arc::default())
+    }
+
+    /// A node that begins again at any place, so that no more than one item of it is needed.
+    fn is_start(node: &FlowNode) -> bool {
+        match node.node.op {
+            Op::Source(_) => true,
+            Op::Pipe(_) => node.hints().facts.by_position && node.hints().arity != Arity::One,
+            _ => false,
+        }
+    }
+
+    /// All that a node gives.
+    fn whole(&self, id: usize, round: u64, wanted: Option<Wanted>) -> Result<(AnyItems, Context)> {
+        let node = &self.engine.flow.nodes[id];
+        let mut context = self.context(node, round);
+        if wanted.is_some() {
+            context = context.with_keeper(Keeper { wanted, ..Keeper::default() });
+        }
+        let mut inputs = Vec::new();
+        for &(above, _) in &node.inputs {
+            let (items, context) = self.whole(above, round, None)?;
+            inputs.push(self.engine.flow.nodes[above].node.edge.guard(items, context));
+        }
+        let applied = catch_unwind(AssertUnwindSafe(|| match &node.node.op {
+            Op::Source(source) => Some(source.open(&context)),
+            Op::Pipe(pipe) => inputs.pop().map(|input| pipe.apply(input, &context)),
+            Op::Join(join) => Some(join.join(inputs, &context)),
+            Op::Split(_) | Op::Rerun(_) => None,
+        }));
+        match applied {
+            Ok(Some(items)) => Ok((items, context)),
+            Ok(None) => {
+                let message =
+                    "a node that gives by position, below one that splits or repeats, is not replayed";
+                Err(Error::new(ErrorKind::Unsupported, message).at(&node.name))
+            }
+            Err(payload) => Err(Error::panic(payload).at(&node.name)),
+        }
+    }
+
+    /// Takes what comes, chunk by chunk, until `take` says that it is enough.
+    async fn drain(
+        &self,
+        items: AnyItems,
+        edge: &Arc<dyn Edge>,
+        context: &Context,
+        most: usize,
+        mut take: impl FnMut(AnyChunk) -> bool,
+    ) {
+        let mut chunks = edge.erase(edge.guard(items, context.clone()));
+        while let Some(chunk) = poll_fn(|cx| chunks.poll_chunk(cx, Demand::up_to(most))).await {
+            if !take(chunk) {
+                return;
+            }
+        }
+    }
+
+    fn wait<R>(&self, future: impl Future<Output = R>) -> R {
+        let _entered = self.io.enter();
+        super::block_on(future)
+    }
+}
+
+/// Items asked for at once.
+const MANY: usize = 64;

@@ -1,0 +1,295 @@
+//! One run of a sample, from the sources down.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{self, Poll};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+
+use super::found::Found;
+use super::{Carried, MANY, Replayer, Show, Stage, Way};
+use crate::graph::{AnyChunk, ErasedChunks, Look, Op};
+use crate::items::Demand;
+use crate::keep::Keeper;
+use crate::rng::mix;
+use crate::{Arity, Error, ErrorKind, Result, Role, Wanted};
+
+const WHOLE: &str = "it looks at the stream as a whole";
+const PLACE: &str = "it uses the place of an item, which is not known here";
+const OTHER_TYPE: &str = "what was passed by before it is of another type";
+const REPEATS: &str = "it runs what is above more than once, in a way of its own";
+/// Rounds of a repeat within a repeat are told apart from those of others by being near to where they begin.
+const SAME_ROUND: u64 = 1 << 20;
+const MOST_ROUNDS: u64 = 1 << 16;
+
+/// One run of it.
+pub(super) struct Pass<'r, 'e, 's> {
+    replayer: &'r Replayer<'e>,
+    /// The round of the innermost repeat.
+    round: u64,
+    show: Show<'s>,
+    splits: HashMap<(usize, u64), Vec<Vec<Carried>>>,
+    pub ends: Vec<Carried>,
+    pub stopped: bool,
+    /// Whether something was passed by that gives children of its own accord.
+    pub renamed: bool,
+    /// Whether the item itself was seen.
+    pub found: bool,
+}
+
+impl<'r, 'e, 's> Pass<'r, 'e, 's> {
+    /// In a round of the repeat that is next to the source.
+    pub fn new(replayer: &'r Replayer<'e>, round: u64, show: Show<'s>) -> Self {
+        Pass {
+            replayer,
+            round,
+            show,
+            splits: HashMap::new(),
+            ends: Vec::new(),
+            stopped: false,
+            renamed: false,
+            found: false,
+        }
+    }
+
+    pub fn root(&mut self) -> Result<()> {
+        let ends = self.visit(self.replayer.engine.flow.root, 0)?;
+        self.ends.extend(ends);
+        Ok(())
+    }
+
+    fn show<'a>(&mut self, id: usize, way: Way, time: Duration, made: impl IntoIterator<Item = &'a Carried>) {
+        let made: Vec<&Carried> = made.into_iter().collect();
+        (self.show)(&Stage { node: &self.replayer.engine.flow.nodes[id], way, time, made: &made });
+    }
+
+    /// The round that a repeat's input is in, where so many lie between it and the source, itself included. Rounds within
+    /// rounds are numbered as the executor numbers them.
+    fn round_above(&self, repeats: usize) -> Result<u64> {
+        let mut round = self.round;
+        for _ in 1..repeats {
+            if round >> 32 == 0 {
+                return Ok(0);
+            }
+            let inner = round;
+            let outer = (1..MOST_ROUNDS).find(|&outer| inner.wrapping_sub(mix(outer)) < SAME_ROUND);
+            round = outer.ok_or_else(|| {
+                let message = format!("no item {}: no repeat has a round {inner}", self.replayer.target);
+                Error::new(ErrorKind::NotFound, message)
+            })?;
+        }
+        Ok(round)
+    }
+
+    /// What an output of a node gave of the sample.
+    fn visit(&mut self, (id, port): (usize, usize), round: u64) -> Result<Vec<Carried>> {
+        let replayer = self.replayer;
+        let node = &replayer.engine.flow.nodes[id];
+        let Some(repeats) = replayer.repeats[id] else { return Ok(Vec::new()) };
+        if let Some(outputs) = self.splits.get_mut(&(id, round)) {
+            return Ok(std::mem::take(&mut outputs[port]));
+        }
+        if Replayer::is_start(node) {
+            return self.start(id, round);
+        }
+        let round_above = match node.node.op {
+            Op::Rerun(_) => self.round_above(repeats)?,
+            _ => round,
+        };
+        let mut inputs = Vec::new();
+        for &input in &node.inputs {
+            inputs.extend(self.visit(input, round_above)?);
+        }
+        inputs.retain(|input| input.chunk.len > input.chunk.errors);
+        if inputs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let hints = node.hints();
+        let is_of_type = |input: &Carried| {
+            node.inputs.iter().any(|&(above, _)| {
+                replayer.engine.flow.nodes[above].node.edge.item_type() == input.edge.item_type()
+            })
+        };
+        let by_place = hints.facts.by_position && hints.arity == Arity::One;
+        let way = match &node.node.op {
+            Op::Split(_) if hints.facts.selects => Way::Run,
+            _ if hints.facts.selects => Way::Passed,
+            Op::Pipe(_) if hints.shardable || hints.by_parent => Way::Run,
+            Op::Pipe(_) if by_place && matches!(&inputs[..], [one] if one.position.is_some()) => Way::Run,
+            Op::Pipe(_) if by_place => Way::Stopped(PLACE),
+            Op::Rerun(_) => Way::Stopped(REPEATS),
+            _ => Way::Stopped(WHOLE),
+        };
+        match way {
+            Way::Run if !inputs.iter().all(is_of_type) => self.stop(id, OTHER_TYPE, inputs),
+            Way::Run => return self.apply(id, port, round, inputs),
+            Way::Passed => {
+                // A cache gives later rounds children; so does what pads.
+                self.renamed |=
+                    matches!(hints.facts.role, Role::Shard { can_pad: true }) || node.node.kind == "cache";
+                inputs.iter_mut().for_each(|input| input.position = None);
+                self.show(id, way, Duration::ZERO, &inputs);
+                return Ok(inputs);
+            }
+            Way::Stopped(why) => self.stop(id, why, inputs),
+        }
+        Ok(Vec::new())
+    }
+
+    fn stop(&mut self, id: usize, why: &'static str, inputs: Vec<Carried>) {
+        self.stopped = true;
+        self.show(id, Way::Stopped(why), Duration::ZERO, &[]);
+        self.ends.extend(inputs);
+    }
+
+    /// Finds the item in what a source gives.
+    fn start(&mut self, id: usize, round: u64) -> Result<Vec<Carried>> {
+        let (replayer, begun) = (self.replayer, Instant::now());
+        let node = &replayer.engine.flow.nodes[id];
+        let edge = &node.node.edge;
+        if node.hints().facts.once {
+            let message = "its items exist only once, and cannot be read again";
+            return Err(Error::new(ErrorKind::Unsupported, message).at(&node.name));
+        }
+        let search = |from: Option<u64>| -> Result<Found> {
+            let mut found = Found::default();
+            let wanted = from.map(|from| Wanted::new(Vec::new(), from));
+            let (items, context) = replayer.whole(id, round, wanted)?;
+            let most = if from.is_some() { 1 } else { MANY };
+            replayer.wait(replayer.drain(items, edge, &context, most, |chunk| {
+                found.take(chunk, edge, &replayer.target, None, false);
+                !(found.exact || (from.is_some() && found.seen > 0))
+            }));
+            Ok(found)
+        };
+        // Most sources that begin anywhere have item `index` at that place.
+        let jumps = matches!(node.node.op, Op::Source(_)) && node.hints().facts.by_position;
+        let index = replayer.top.index();
+        let jumped = if jumps { Some(search(Some(index))?) } else { None };
+        let mut found = match jumped {
+            Some(mut found) if !found.kept.is_empty() => {
+                found.kept.iter_mut().for_each(|kept| {
+                    kept.position = kept.position.map(|position| position + index);
+                });
+                found
+            }
+            _ => search(None)?,
+        };
+        if found.kept.is_empty() {
+            let what = match &node.node.op {
+                Op::Source(_) => replayer.top.to_string(),
+                _ => replayer.target.to_string(),
+            };
+            let because = found.error.as_ref().map(|error| format!("; an error came, too: {error}"));
+            let message = format!(
+                "no item {what}: `{}` gave {}{}",
+                node.name,
+                found.instead(),
+                because.unwrap_or_default()
+            );
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        if found.exact {
+            self.narrow(&mut found.kept);
+        }
+        self.found |= found.exact;
+        self.show(id, Way::Run, begun.elapsed(), &found.kept);
+        Ok(found.kept)
+    }
+
+    /// Leaves no item but the one that is wanted, and what is of the same one: it is there.
+    fn narrow(&self, kept: &mut Vec<Carried>) {
+        let target = &self.replayer.target;
+        for carried in std::mem::take(kept) {
+            let places: Vec<_> = carried
+                .look()
+                .iter()
+                .enumerate()
+                .filter(|(_, look)| match look {
+                    Look::Item(origin, _) => origin == target,
+                    Look::Error(error) => error.item() == Some(target),
+                })
+                .map(|(place, _)| place..place + 1)
+                .collect();
+            let Some(first) = places.first() else { continue };
+            let position = carried.position.map(|position| position + first.start as u64);
+            let Carried { chunk, edge, .. } = carried;
+            let position = position.filter(|_| places.len() == 1);
+            kept.push(Carried { chunk: edge.pick(chunk, &places), edge, position });
+        }
+    }
+
+    /// Applies a node to the sample.
+    fn apply(&mut self, id: usize, port: usize, round: u64, inputs: Vec<Carried>) -> Result<Vec<Carried>> {
+        let (replayer, begun) = (self.replayer, Instant::now());
+        let node = &replayer.engine.flow.nodes[id];
+        let (edge, hints) = (&node.node.edge, node.hints());
+        let outputs = node.node.outputs();
+        // As long as siblings are grouped further down, they come along.
+        let wide = replayer.siblings[id].then_some(&replayer.top);
+        let founds: Vec<Mutex<Found>> = (0..outputs).map(|_| Mutex::default()).collect();
+        let position = match &inputs[..] {
+            [one] if hints.arity == Arity::One => one.position,
+            _ => None,
+        };
+        let mut context = replayer.context(node, round);
+        if hints.facts.by_position {
+            let wanted = position.map(|position| Wanted::new(Vec::new(), position));
+            context = context.with_keeper(Keeper { wanted, ..Keeper::default() });
+        }
+        let above = inputs[0].edge.clone();
+        let given = Given(inputs.into_iter().map(|input| input.chunk).collect());
+        let input = above.restore(Box::new(given));
+        let applied = catch_unwind(AssertUnwindSafe(|| match &node.node.op {
+            Op::Pipe(pipe) => vec![pipe.apply(input, &context)],
+            Op::Split(split) => split.split(input, &context),
+            _ => unreachable!("only pipes and splits are applied"),
+        }));
+        let applied = match applied {
+            Ok(applied) => applied,
+            Err(payload) => vec![edge.fail(Error::panic(payload).at(&node.name))],
+        };
+        // All outputs at once: one that nobody reads would hold up the others.
+        replayer.wait(join_all(applied.into_iter().zip(&founds).map(|(items, found)| {
+            replayer.drain(items, edge, &context, MANY, |chunk| {
+                lock(found).take(chunk, edge, &replayer.target, wide, true);
+                true
+            })
+        })));
+        let founds: Vec<Found> = founds
+            .into_iter()
+            .map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner))
+            .collect();
+        if founds.iter().all(|found| found.kept.is_empty())
+            && let Some(found) = founds.iter().find(|found| found.seen > 0)
+        {
+            let message = format!("no item {}: `{}` made {}", replayer.target, node.name, found.instead());
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        self.found |= founds.iter().any(|found| found.exact);
+        let mut made: Vec<Vec<Carried>> = founds.into_iter().map(|found| found.kept).collect();
+        // One came out for one that went in.
+        made.iter_mut().flatten().for_each(|made| made.position = position);
+        self.show(id, Way::Run, begun.elapsed(), made.iter().flatten());
+        let output = made.get_mut(port).map(std::mem::take).unwrap_or_default();
+        if outputs > 1 {
+            self.splits.insert((id, round), made);
+        }
+        Ok(output)
+    }
+}
+
+/// Chunks that are there already.
+struct Given(VecDeque<AnyChunk>);
+
+impl ErasedChunks for Given {
+    fn poll_chunk(&mut self, _: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
+        Poll::Ready(self.0.pop_front())
+    }
+}
+
+fn lock(found: &Mutex<Found>) -> MutexGuard<'_, Found> {
+    found.lock().unwrap_or_else(PoisonError::into_inner)
+}

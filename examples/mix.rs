@@ -1,0 +1,124 @@
+//! Three sources mixed by weight, with a curriculum: exact shares at every point, a stop and a resume, other weights in the
+//! middle, and one sample looked at again.
+//!
+//! `cargo run --no-default-features --example mix`. Exits with an error if anything is not as it says.
+
+use std::process::ExitCode;
+
+use datapipes::pipes::{Schedule, Stop};
+use datapipes::{BoxError, DataLoader, Graph, State};
+
+const NAMES: [&str; 3] = ["web", "books", "code"];
+const BATCH: usize = 8;
+const BATCHES: usize = 60;
+
+/// A sample: of which source, which one, and a number that only this epoch's random numbers give.
+type Sample = (usize, u64, u64);
+
+/// At first the web alone; books come in at step 64, code at step 160.
+fn curriculum() -> Schedule {
+    Schedule::new([1.0, 0.0, 0.0]).then(64, [3.0, 1.0, 0.0]).then(160, [2.0, 1.0, 1.0])
+}
+
+fn sources() -> [Graph<Sample>; 3] {
+    [(0, 500), (1, 90), (2, 120)].map(|(source, samples)| {
+        let graph = Graph::range(0..samples).shuffle(32).named(format!("shuffle-{}", NAMES[source]));
+        graph.map_random(move |n, rng| (source, n, rng.next_u64())).named(NAMES[source])
+    })
+}
+
+fn loader(schedule: Schedule) -> Result<DataLoader<Vec<Sample>>, BoxError> {
+    let mixed = Graph::mix_scheduled(Stop::CycleForever, sources(), schedule).batch(BATCH);
+    Ok(DataLoader::builder(mixed).seed(42).steps(BATCHES as u64).resumable().build()?)
+}
+
+fn counts<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> [usize; 3] {
+    let mut counts = [0; 3];
+    samples.into_iter().for_each(|sample| counts[sample.0] += 1);
+    counts
+}
+
+/// Whether the samples have their exact part of some weights, to within one for each source.
+fn check_shares(samples: &[Sample], weights: &[f64]) -> Result<(), BoxError> {
+    let total: f64 = weights.iter().sum();
+    for end in 1..=samples.len() {
+        for (count, weight) in counts(&samples[..end]).into_iter().zip(weights) {
+            let due = end as f64 * weight / total;
+            if (count as f64 - due).abs() >= 3.0 {
+                return Err(format!("{count} samples after {end} steps, and {due} were due").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check(is_so: bool, what: &str) -> Result<(), BoxError> {
+    if is_so { Ok(()) } else { Err(format!("not so: {what}").into()) }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), BoxError> {
+    // An epoch of a mix without end, in a budget of steps.
+    let loader = loader(curriculum())?;
+    let whole: Vec<Vec<Sample>> = loader.epoch(0).blocking().collect::<datapipes::Result<_>>()?;
+    check(whole.len() == BATCHES, "an epoch has as many batches as its budget")?;
+    let samples = whole.concat();
+    println!("{:>9}  {:>22}  {}", "steps", "weights", NAMES.join(" / "));
+    for (from, until) in [(0, 64), (64, 160), (160, samples.len())] {
+        let schedule = curriculum();
+        let weights = schedule.weights(from as u64);
+        check_shares(&samples[from..until], weights)?;
+        println!("{from:>4}..{until:<4} {:>22}  {:?}", format!("{weights:?}"), counts(&samples[from..until]));
+    }
+
+    // Stopped behind 25 batches, and gone on with in what could be another process.
+    let mut epoch = loader.epoch(0).blocking();
+    let first: Vec<_> = epoch.by_ref().take(25).collect::<datapipes::Result<_>>()?;
+    let bytes = epoch.state()?.to_bytes();
+    drop(epoch);
+    let state = State::from_bytes(&bytes)?;
+    let rest: Vec<_> =
+        self::loader(curriculum())?.resume(&state)?.blocking().collect::<datapipes::Result<_>>()?;
+    check([first.clone(), rest].concat() == whole, "what is resumed is what would have come")?;
+    println!(
+        "\nstopped behind 25 batches ({} bytes of state) and resumed: the same {BATCHES} batches",
+        bytes.len()
+    );
+
+    // From there on mostly code: not by accident, but where it is asked for.
+    let code = self::loader(Schedule::new([1.0, 1.0, 6.0]))?;
+    check(code.resume(&state).is_err(), "other weights are refused unless they are asked for")?;
+    let rest: Vec<_> = code.resume_reweighted(&state)?.blocking().collect::<datapipes::Result<_>>()?;
+    let before = counts(&first.concat());
+    let after = rest.concat();
+    // Each source goes on where it stood: no sample of its first round comes twice.
+    for source in 0..3 {
+        let own = |samples: &[Sample]| -> Vec<Sample> {
+            samples.iter().copied().filter(|sample| sample.0 == source).collect()
+        };
+        let (now, then) = ([own(&first.concat()), own(&after)].concat(), own(&samples));
+        let both = now.len().min(then.len());
+        check(now[..both] == then[..both], "each source goes on where it stood")?;
+    }
+    let shares = counts(&after[after.len() - 160..]);
+    check(shares == [20, 20, 120], "the shares of the new weights are exact")?;
+    println!("resumed with weights 1 : 1 : 6: {before:?} before, {shares:?} in the last 160 steps");
+
+    // One sample of the last batch, once more, node by node.
+    let mut batches = loader.epoch(0).blocking().items();
+    let batch = batches.by_ref().nth(BATCHES - 1).ok_or("the last batch")??;
+    let (sample, origin) = (batch[3], &batch.origin().parts()[3]);
+    let replay = loader.replay(0, origin)?;
+    println!("\n{replay}");
+    let again = replay.items::<Sample>();
+    check(again.len() == 1 && *again[0] == sample, "a sample that is replayed is what it was")
+}
