@@ -175,6 +175,9 @@ pub(crate) struct EpochRun {
 /// Where each node stands, by name.
 pub(crate) type Cursors = BTreeMap<Arc<str>, Cursor>;
 
+/// The positions of what comes, one range after the other.
+type Runs = Vec<(u64, u64)>;
+
 /// A stream, and how it is gone on with.
 struct Wired {
     items: AnyItems,
@@ -269,7 +272,7 @@ impl EpochRun {
         last: usize,
         round: u64,
         wanted: Option<&Wanted>,
-    ) -> (AnyItems, Option<Arc<Pieces>>, Option<Vec<(u64, u64)>>) {
+    ) -> (AnyItems, Option<Arc<Pieces>>, Option<Runs>) {
         let cursor = self.cursor(last, wanted);
         let again = cursor.zip(wanted).map(|(cursor, wanted)| Pieces::again(cursor, wanted));
         let (of_input, runs) = match again {
@@ -285,13 +288,7 @@ impl EpochRun {
         (items, pieces, runs)
     }
 
-    fn sifted(
-        &self,
-        id: usize,
-        items: AnyItems,
-        runs: Option<Vec<(u64, u64)>>,
-        wanted: Option<&Wanted>,
-    ) -> AnyItems {
+    fn sifted(&self, id: usize, items: AnyItems, runs: Option<Runs>, wanted: Option<&Wanted>) -> AnyItems {
         match (runs, wanted) {
             (Some(runs), Some(wanted)) => {
                 let node = &self.engine.flow.nodes[id];
@@ -440,7 +437,7 @@ impl EpochRun {
             Ok(outputs) => outputs,
             Err(payload) => {
                 let items = node.edge.fail(Error::panic(payload).at(&flow_node.name));
-                return Wired { items, trace: trace };
+                return Wired { items, trace };
             }
         };
         let mut outputs: Vec<Option<Wired>> = outputs
@@ -483,7 +480,7 @@ impl EpochRun {
             }
             None => {
                 let error = Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name);
-                Wired { items: node.edge.fail(error), trace: trace }
+                Wired { items: node.edge.fail(error), trace }
             }
         }
     }
@@ -495,7 +492,7 @@ impl EpochRun {
         port: usize,
         output: Wired,
         recorder: Option<Arc<Recorder>>,
-        runs: Option<Vec<(u64, u64)>>,
+        runs: Option<Runs>,
         wanted: Option<&Wanted>,
     ) -> Wired {
         if let (Some(recorder), Some(wanted), Some(_)) = (recorder, wanted, &runs)
