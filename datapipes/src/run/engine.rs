@@ -174,6 +174,9 @@ pub(crate) struct EpochRun {
     pub trim: Trim,
 }
 
+/// Positions, one range after the other.
+type Runs = Vec<(u64, u64)>;
+
 /// Where each node stands, by name.
 pub(crate) type Cursors = BTreeMap<Arc<str>, Cursor>;
 
@@ -271,7 +274,7 @@ impl EpochRun {
         last: usize,
         round: u64,
         wanted: Option<&Wanted>,
-    ) -> (AnyItems, Option<Arc<Pieces>>, Option<Vec<(u64, u64)>>) {
+    ) -> (AnyItems, Option<Arc<Pieces>>, Option<Runs>) {
         let cursor = self.cursor(last, wanted);
         let again = cursor.zip(wanted).map(|(cursor, wanted)| Pieces::again(cursor, wanted));
         let (of_input, runs) = match again {
@@ -313,13 +316,7 @@ impl EpochRun {
         self.unordered[id] || (passes && node.inputs.first().is_some_and(|&(above, _)| self.is_mixed(above)))
     }
 
-    fn sifted(
-        &self,
-        id: usize,
-        items: AnyItems,
-        runs: Option<Vec<(u64, u64)>>,
-        wanted: Option<&Wanted>,
-    ) -> AnyItems {
+    fn sifted(&self, id: usize, items: AnyItems, runs: Option<Runs>, wanted: Option<&Wanted>) -> AnyItems {
         match (runs, wanted) {
             (Some(runs), Some(wanted)) => {
                 let node = &self.engine.flow.nodes[id];
@@ -509,7 +506,7 @@ impl EpochRun {
         port: usize,
         output: Wired,
         recorder: Option<Arc<Recorder>>,
-        runs: Option<Vec<(u64, u64)>>,
+        runs: Option<Runs>,
         wanted: Option<&Wanted>,
     ) -> Wired {
         if let (Some(recorder), Some(wanted), Some(_)) = (recorder, wanted, &runs)
@@ -709,7 +706,7 @@ struct Keeping {
     inputs: Vec<AnyItems>,
     trace: Option<Ways>,
     /// For each output the positions of what it gives, one range after the other, where some of that is not wanted.
-    runs: Option<Vec<Vec<(u64, u64)>>>,
+    runs: Option<Vec<Runs>>,
     /// Of a node that keeps something.
     recorder: Option<Arc<Recorder>>,
 }

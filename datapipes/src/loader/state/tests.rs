@@ -1,10 +1,7 @@
 use super::*;
 use crate::{DataLoader, Graph, OnError};
 
-fn run<T: Send + 'static>(epoch: crate::Epoch<T>, most: usize) -> (Vec<String>, State)
-where
-    T: std::fmt::Debug,
-{
+fn run<T: std::fmt::Debug + Send + 'static>(epoch: crate::Epoch<T>, most: usize) -> (Vec<String>, State) {
     let mut epoch = epoch.blocking();
     let items = (&mut epoch).take(most).map(|item| format!("{item:?}")).collect();
     (items, epoch.state().unwrap())
