@@ -149,6 +149,6 @@ mod tests {
     fn the_digest_is_pinned() {
         let mut names = Names::default();
         names.add("train/1.tar", Some(512));
-        assert_eq!(names.to_string(), "PINNED");
+        assert_eq!(names.to_string(), "1 files, digest e0233996bff00c69");
     }
 }
