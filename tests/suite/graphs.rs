@@ -687,7 +687,7 @@ impl Step {
             Step::FlatMap(k) if most * k <= MOST => {
                 return (graph.flat_map(move |n| (0..n % (k + 1)).map(move |i| n ^ i)), most * k);
             }
-            Step::Scan(limit) => graph.scan((0u64, 0u64), move |(sum, seen), n| {
+            Step::Scan(limit) => graph.scan_kept((0u64, 0u64), move |(sum, seen), n| {
                 (*sum, *seen) = (sum.wrapping_mul(3) ^ n, *seen + 1);
                 limit.is_none_or(|limit| *seen <= limit).then_some(*sum)
             }),
