@@ -99,7 +99,7 @@ pub use index::{Indexed, Lookup, MapPipe};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
 pub use keep::Wanted;
-pub use loader::{Blocking, DataLoader, DeviceEpoch, DeviceLoader, Epoch, OnError, State};
+pub use loader::{Agreed, Blocking, DataLoader, DeviceEpoch, DeviceLoader, Epoch, OnError, State};
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use processes::Processes;
 pub use rank::{Rank, Uneven};
