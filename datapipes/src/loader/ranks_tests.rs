@@ -437,3 +437,35 @@ fn an_exchange_that_fails_or_contradicts_is_an_error() {
     assert!(seen[..2].iter().all(Result::is_ok) && seen.len() == 3);
     assert!(seen[2].as_ref().unwrap_err().to_string().contains("ranks went on with a step"));
 }
+
+#[test]
+fn row_118_many_items_go_on_behind_marks_that_are_seldom() {
+    let graph = |world: usize| {
+        let members = Graph::range(0..2000).shuffle(300).flat_map(|n| (0..n % 9).map(move |k| n * 10 + k));
+        let own = members.shuffle(500).sharding_filter().map_random(|n, rng| [n, rng.below(100)]);
+        own.prefetch(8).batch(96 / world).collate()
+    };
+    let loader = |rank, world| {
+        let loader = DataLoader::builder(graph(world)).seed(9).workers(2).rank(rank, world);
+        loader.uneven(Uneven::Drop).resumable().build().unwrap()
+    };
+    for (then, now, stop) in [(4, 3, 40), (1, 2, 61), (8, 1, 7), (2, 12, 70)] {
+        let states: Vec<State> = (0..then)
+            .map(|rank| {
+                let mut epoch = loader(rank, then).epoch(2).blocking();
+                epoch.by_ref().take(stop).for_each(|batch| drop(batch.unwrap()));
+                epoch.state().unwrap()
+            })
+            .collect();
+        let state = State::merge(&states).unwrap();
+        for rank in [0, now - 1] {
+            let numbers = |epoch: crate::Epoch<crate::Tensor>| -> Vec<Vec<u64>> {
+                epoch.blocking().map(|batch| batch.unwrap().as_slice::<u64>().unwrap().to_vec()).collect()
+            };
+            let whole = numbers(loader(rank, now).epoch(2));
+            assert!(whole.len() > 80);
+            let rest = numbers(loader(rank, now).resume(&state).unwrap());
+            assert_eq!(rest, whole[stop..], "{then} to {now} ranks at {stop}");
+        }
+    }
+}
