@@ -2,6 +2,8 @@
 
 mod agreed;
 mod builder;
+#[cfg(test)]
+mod elastic_tests;
 mod epoch;
 mod policy;
 mod prefetch_to_device;
