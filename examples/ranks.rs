@@ -1,9 +1,10 @@
 //! A job of several ranks, each a process: parts that are disjoint and complete, as many steps on each, a stop, and the
 //! rest of the epoch on another number of ranks.
 //!
-//! `cargo run --example ranks` starts itself as 4 ranks, stops them behind step 5, merges their states, and starts itself as
-//! 2 ranks that go on; then it compares what all of them read with what one process reads. Each process finds its
-//! rank in `RANK` and `WORLD_SIZE`, as under torchrun; so it would under SLURM, Open MPI or in an indexed job of Kubernetes.
+//! `cargo run --example ranks` starts itself as 4 ranks, stops them behind step 5, merges their states, and starts
+//! itself as 2 ranks that go on; then it compares what all of them read with what one process reads. Each process
+//! finds its rank in `RANK` and `WORLD_SIZE`, as under torchrun; so it would under SLURM, Open MPI or in an indexed
+//! job of Kubernetes.
 //!
 //! Options: `--then N`, `--now N` (numbers of ranks that divide 24), `--items N`, `--stop STEP`.
 

@@ -14,16 +14,16 @@ pub struct Agreed<T, F> {
 }
 
 impl<T: Send + 'static> Blocking<T> {
-    /// The epoch, which ends on all ranks at once: for data of which nobody knows beforehand how many steps it makes, such as the
-    /// samples of a rank's archives. Before each step, `agree` is told whether this rank has an item for it, and says whether all
-    /// ranks have: a collective of the training framework, such as an all-reduce of the minimum. If one has
-    /// none, the epoch ends on all of them, and what the others had ready is dropped. So no rank waits in a collective step for one that
-    /// has ended.
+    /// The epoch, which ends on all ranks at once: for data of which nobody knows beforehand how many steps it makes,
+    /// such as the samples of a rank's archives. Before each step, `agree` is told whether this rank has an item for
+    /// it, and says whether all ranks have: a collective of the training framework, such as an all-reduce of the
+    /// minimum. If one has none, the epoch ends on all of them, and what the others had ready is dropped. So no rank
+    /// waits in a collective step for one that has ended.
     ///
-    /// Every rank calls `agree` equally often, once for each step and once at the end, as long as every rank takes items until the
-    /// end. A rank whose item failed says that it has none, and gives the error; a rank for which `agree` fails gives its error.
-    /// Costs what the exchange costs: some microseconds on one machine. If all steps are [known](crate::DataLoader::steps), take
-    /// the fewest instead.
+    /// Every rank calls `agree` equally often, once for each step and once at the end, as long as every rank takes
+    /// items until the end. A rank whose item failed says that it has none, and gives the error; a rank for which
+    /// `agree` fails gives its error. Costs one exchange a step. If all steps are [known](crate::DataLoader::steps),
+    /// take the fewest instead.
     ///
     /// # Examples
     /// ```

@@ -2,6 +2,8 @@
 
 mod agreed;
 mod builder;
+#[cfg(test)]
+mod elastic_tests;
 mod epoch;
 mod policy;
 mod prefetch_to_device;
@@ -85,14 +87,15 @@ impl<T: Send + 'static> DataLoader<T> {
         Epoch::new(self.engine.clone(), epoch, self.on_error.clone(), self.latest.clone(), None)
     }
 
-    /// The epoch of a state, behind what had been delivered then: it gives what would have come without the stop. Inert
-    /// until polled. Workers, queues, order and where parts run may be others than they were; so may be the number of ranks,
-    /// or which of them this is, where the [global order](State::merge) does not depend on it. Then the batch size has to be
-    /// such that the batches of all ranks together have as many items as before.
+    /// The epoch of a state, behind what had been delivered then: it gives what would have come without the stop.
+    /// Inert until polled. Workers, queues, order and where parts run may be others than they were; so may be the
+    /// number of ranks, or which of them this is, where the [global order](State::merge) does not depend on it. Then
+    /// the batch size has to be such that the batches of all ranks together have as many items as before.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the state is of another graph or seed, with what differs, node by
-    /// node; if it is of other ranks, and which node stands in the way; or if the loader was not told that it will be [resumed](Builder::resumable).
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the state is of another graph or seed, with what differs,
+    /// node by node; if it is of other ranks, and which node stands in the way; or if the loader was not told that it
+    /// will be [resumed](Builder::resumable).
     ///
     /// # Examples
     /// ```
@@ -173,9 +176,9 @@ impl<T: Send + 'static> DataLoader<T> {
         builder::len_hint(&self.engine.flow, &self.engine.settings)
     }
 
-    /// How many steps the ranks have in an epoch, from the one with the fewest to the one with the most, if that is known
-    /// without reading. The same on every rank. The two differ under [`Uneven::Allow`](crate::Uneven) only; a job whose ranks go in
-    /// step then stops behind the fewest. Where nothing is known beforehand, ranks can
+    /// How many steps the ranks have in an epoch, from the one with the fewest to the one with the most, if that is
+    /// known without reading. The same on every rank. The two differ under [`Uneven::Allow`](crate::Uneven) only; a
+    /// job whose ranks go in step then stops behind the fewest. Where nothing is known beforehand, ranks can
     /// [agree](crate::Blocking::agreed) before each step.
     ///
     /// # Examples

@@ -196,7 +196,8 @@ impl<T: Send + 'static> Graph<T> {
     /// - `Error`: an error behind the last item.
     ///
     /// Fewer items than ranks, as when three archives are listed for four ranks, are an error on every rank with both
-    /// numbers, unless `Allow` was said: when the loader is built, or where the number is not known then behind the last item.
+    /// numbers, unless `Allow` was said: when the loader is built, or where the number is not known then behind the
+    /// last item.
     ///
     /// The same items come in step `n` of all ranks together whatever their number, if only pipes that give one item for
     /// each stand below, and batches of so many items that all ranks together have as many; so a

@@ -48,9 +48,9 @@ impl Rank {
     /// consecutive ones of it.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], with names and values, if a number of ranks is told and no rank, or the other way round; if
-    /// something is not a number, or no rank below the number of ranks; if launchers contradict each other. To leave one out, call
-    /// [`from_vars`](Rank::from_vars).
+    /// [`ErrorKind::Config`], with names and values, if a number of ranks is told and no rank, or the other way
+    /// round; if something is not a number, or no rank below the number of ranks; if launchers contradict each other.
+    /// To leave one out, call [`from_vars`](Rank::from_vars).
     pub fn from_env() -> Result<Rank> {
         Rank::from_vars(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
