@@ -51,6 +51,9 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 /// a hostile file name cannot forge log lines. The causes are also reachable through
 /// [`source`](std::error::Error::source). `{:?}` prints the same line, `{:#?}` the fields.
 ///
+/// The item, given to [`DataLoader::replay`](crate::DataLoader::replay) with the number of the epoch, runs through the graph once
+/// more, and each node shows what it made of it.
+///
 /// The executor fills in the node. The item's [`Origin`] is filled in by the steps that take a closure, such as
 /// [`try_map`](crate::Graph::try_map); a pipe or a source of your own names it itself, by [`of`](Error::of) or
 /// [`Context::fail`](crate::Context::fail).

@@ -57,7 +57,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// neither it nor what stands below is run. [`Replay::items`] is what had been made by then.
     ///
     /// A source that goes [by position](crate::Facts::by_position) is opened at the sample, any other is read from its
-    /// beginning until the sample comes. For data [by index](crate::Indexed) the order of the epoch is gone through for it
+    /// beginning until the sample comes, which for one without end may be never. For data [by index](crate::Indexed) the order of the epoch is gone through for it
     /// (some tens of nanoseconds a sample). Where siblings are grouped (members of an archive to samples) the whole archive is
     /// read. Nodes run on this thread, one after the other; also those that are meant for processes of their own. It reads, and
     /// blocks, and changes nothing: no cache is filled, and a running epoch is not disturbed. What a

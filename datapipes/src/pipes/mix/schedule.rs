@@ -50,6 +50,12 @@ impl Schedule {
     }
 }
 
+impl<const N: usize> From<[f64; N]> for Schedule {
+    fn from(weights: [f64; N]) -> Self {
+        Schedule::new(weights)
+    }
+}
+
 impl From<Vec<f64>> for Schedule {
     fn from(weights: Vec<f64>) -> Self {
         Schedule::new(weights)

@@ -187,7 +187,8 @@ fn row_118_what_was_used_below_stays_as_it_was_mixed() {
     let weights = [[5.0, 3.0, 1.0], [1.0, 1.0, 7.0], [2.0, 9.0, 2.0], [1.0, 1.0, 1.0]];
     let inputs = || three([60, 35, 47]);
     let all = Vec::from_iter((1000..1060).chain(2000..2035).chain(3000..3047));
-    let shapes: [fn(Graph<u64>) -> Graph<Vec<u64>>; 4] = [
+    type Shape = fn(Graph<u64>) -> Graph<Vec<u64>>;
+    let shapes: [Shape; 4] = [
         |mixed| mixed.shuffle(11).batch(3),
         |mixed| mixed.take(500).shuffle(11).batch(3),
         |mixed| mixed.skip(0).filter(|_| true).take(500).batch(3),
