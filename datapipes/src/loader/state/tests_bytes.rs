@@ -143,7 +143,7 @@ fn row_120_counts_that_are_too_large_are_refused_before_anything_is_allocated() 
         let mut writer = Writer::new();
         writer.raw(b"DPst");
         writer.number(1);
-        [0, 0, 0, 0, 0, 1].iter().chain(numbers).for_each(|&number| writer.number(number));
+        [0, 0, 0, 0, 0, 1, 0].iter().chain(numbers).for_each(|&number| writer.number(number));
         writer.into_parts().0
     };
     for huge in [1 << 33, 1 << 60, u64::MAX] {
