@@ -170,6 +170,22 @@ impl Origin {
             || self.parent().is_some_and(|parent| parent.comes_from(item))
     }
 
+    /// The origin that it would have in the first round of a repeat, if it is of this one.
+    pub(crate) fn without_round(&self, round: u64) -> Origin {
+        match self.link.as_deref() {
+            None => self.clone(),
+            Some(Link::Named(above, name)) => {
+                let unnamed = Origin { link: above.clone(), index: self.index };
+                unnamed.without_round(round).named(name.clone())
+            }
+            Some(Link::Child(root)) if self.index == round && root.structure().is_none() => root.clone(),
+            Some(Link::Child(parent)) => parent.without_round(round).child(self.index),
+            Some(Link::Joined(parts)) => {
+                Origin::joined(parts.iter().map(|part| part.without_round(round)).collect(), self.index)
+            }
+        }
+    }
+
     /// Whether it is an item of a source, without name or parent.
     pub(crate) fn is_plain_root(&self) -> bool {
         self.link.is_none()

@@ -14,7 +14,7 @@ use super::state::{Progress, saved};
 use super::{OnError, Stats};
 use crate::items::polled;
 use crate::keep::{Place, Saving, Trace};
-use crate::run::{Cursors, Engine, EpochRun, Running, block_on};
+use crate::run::{Cursors, Engine, EpochRun, GoesOn, Running, block_on};
 use crate::{Error, ErrorKind, Item, Result};
 
 /// A graph that takes longer than this for an item is run ahead of the consumer by a thread of its own.
@@ -55,7 +55,7 @@ pub struct Epoch<T> {
     on_error: OnError,
     latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
     /// Where it goes on, and each of its nodes.
-    goes_on: Option<(super::State, Arc<Cursors>)>,
+    goes_on: Option<(super::State, GoesOn)>,
     /// Whether everything was delivered.
     finished: bool,
     /// Where its nodes stood when it ended.
@@ -85,7 +85,7 @@ impl<T: Send + 'static> Epoch<T> {
         number: u64,
         on_error: OnError,
         latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
-        goes_on: Option<(super::State, Arc<Cursors>)>,
+        goes_on: Option<(super::State, GoesOn)>,
     ) -> Self {
         let spent = |delivered| engine.settings.steps.is_some_and(|steps| delivered >= steps);
         let finished = match &goes_on {
@@ -243,7 +243,7 @@ impl<T: Send + 'static> Epoch<T> {
                     &self.engine,
                     self.number,
                     !self.blocking,
-                    self.goes_on.as_ref().map(|(state, cursors)| (state.position(), cursors.clone())),
+                    self.goes_on.as_ref().map(|(_, goes_on)| goes_on.clone()),
                 ) {
                     Ok(running) => {
                         if let Some(Figures { gauge, run, way, .. }) = &self.device {

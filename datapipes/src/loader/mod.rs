@@ -165,10 +165,9 @@ impl<T: Send + 'static> DataLoader<T> {
         if !settings.resumable {
             return Err(epoch::not_resumable());
         }
-        let (state, cursors) = state.for_graph(flow, settings, edited)?;
-        let cursors = Arc::new(cursors);
+        let (state, goes_on) = state.for_graph(flow, settings, edited)?;
         let (engine, on_error, latest) = (self.engine.clone(), self.on_error.clone(), self.latest.clone());
-        Ok(Epoch::new(engine, state.epoch(), on_error, latest, Some((state, cursors))))
+        Ok(Epoch::new(engine, state.epoch(), on_error, latest, Some((state, goes_on))))
     }
 
     /// How many items (usually batches) an epoch of this rank has, if that is known without reading: sources tell,

@@ -62,9 +62,20 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                 }
                 return;
             }
-            while let Some(item) = input.next().await {
+            while let Some(mut item) = input.next().await {
+                // As if it had been there since the first round, whichever it is that fills the cache.
+                let first = match (&item, cx.round()) {
+                    (Ok(item), round @ 1..) => Some(item.origin().without_round(round)),
+                    _ => None,
+                };
+                if let Some(first) = &first {
+                    item = item.map(|item| Item::new(item.into_inner(), first.child(cx.round())));
+                }
                 match (&item, &mut filling) {
-                    (Ok(item), Some(items)) if items.len() < most => items.push(item.clone()),
+                    (Ok(item), Some(items)) if items.len() < most => {
+                        let origin = first.unwrap_or_else(|| item.origin().clone());
+                        items.push(Item::new(T::clone(item), origin));
+                    }
                     (Ok(_), Some(_)) => {
                         filling = None;
                         *lock() = Kept::TooMany;

@@ -170,6 +170,8 @@ pub(crate) struct EpochRun {
     cursors: Option<Arc<Cursors>>,
     /// Nodes whose items come, or leave, in any order, where states can be asked for.
     unordered: Vec<bool>,
+    /// Whether an epoch goes on that other ranks began.
+    elsewhere: bool,
     /// Whether a log has become long.
     pub trim: Trim,
 }
@@ -179,6 +181,16 @@ type Runs = Vec<(u64, u64)>;
 
 /// Where each node stands, by name.
 pub(crate) type Cursors = BTreeMap<Arc<str>, Cursor>;
+
+/// Where an epoch goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct GoesOn {
+    /// Items and errors that came out of the graph before.
+    pub position: u64,
+    pub cursors: Arc<Cursors>,
+    /// Whether it were other ranks that began it: the last step of all may have had fewer items than the others.
+    pub elsewhere: bool,
+}
 
 /// A stream, and how it is gone on with.
 struct Wired {
@@ -320,7 +332,7 @@ impl EpochRun {
         match (runs, wanted) {
             (Some(runs), Some(wanted)) => {
                 let node = &self.engine.flow.nodes[id];
-                Sieve::over(items, &node.node.edge, &node.name, runs, wanted.clone())
+                Sieve::over(items, (&node.node.edge, &node.name), runs, wanted.clone(), self.elsewhere)
             }
             _ => items,
         }
@@ -782,7 +794,7 @@ impl<T: Send + 'static> Running<T> {
         engine: &Arc<Engine>,
         epoch: u64,
         may_use_callers: bool,
-        goes_on: Option<(u64, Arc<Cursors>)>,
+        goes_on: Option<GoesOn>,
     ) -> crate::Result<Self> {
         let io = engine.io(may_use_callers).map_err(|error| {
             Error::new(ErrorKind::Io, "cannot start the async runtime").with_source(error)
@@ -815,16 +827,17 @@ impl<T: Send + 'static> Running<T> {
             root_queue: Arc::default(),
             device: OnceLock::new(),
             splits: Mutex::default(),
-            unordered: unordered(engine, goes_on.as_ref().map(|(_, cursors)| &**cursors)),
+            unordered: unordered(engine, goes_on.as_ref().map(|goes_on| &*goes_on.cursors)),
+            elsewhere: goes_on.as_ref().is_some_and(|goes_on| goes_on.elsewhere),
             // Where nothing had begun, everything begins.
             cursors: goes_on
                 .as_ref()
-                .map(|(_, cursors)| cursors.clone())
+                .map(|goes_on| goes_on.cursors.clone())
                 .filter(|cursors| !cursors.is_empty()),
             trim: Trim::default(),
             engine: engine.clone(),
         });
-        let wanted = goes_on.map(|(position, _)| Wanted::new(Vec::new(), position));
+        let wanted = goes_on.map(|goes_on| Wanted::new(Vec::new(), goes_on.position));
         let Wired { items, trace } = run.stream(engine.flow.root, 0, wanted.as_ref());
         Ok(Running { items: crate::graph::typed(items), trace, run, in_background: false })
     }

@@ -23,16 +23,18 @@ pub(super) struct Sieve {
     wanted: Wanted,
     node: Arc<str>,
     ended: bool,
+    /// Whether it may end before all was passed that is not wanted.
+    may_end: bool,
 }
 
 impl Sieve {
-    /// Of a stream whose items have these positions.
+    /// Of a stream whose items have these positions. `may_end` says whether it may end before those that are wanted.
     pub(super) fn over(
         items: AnyItems,
-        edge: &Arc<dyn Edge>,
-        node: &Arc<str>,
+        (edge, node): (&Arc<dyn Edge>, &Arc<str>),
         runs: Vec<(u64, u64)>,
         wanted: Wanted,
+        may_end: bool,
     ) -> AnyItems {
         if let [(first, _)] = runs[..]
             && wanted.gap(first).is_none()
@@ -49,6 +51,7 @@ impl Sieve {
             wanted,
             node: node.clone(),
             ended: false,
+            may_end,
         }))
     }
 
@@ -109,7 +112,7 @@ impl ErasedChunks for Sieve {
             };
             let Some(chunk) = ready!(self.chunks.poll_chunk(cx, demand)) else {
                 self.ended = true;
-                if self.is_through() {
+                if self.may_end || self.is_through() {
                     return Poll::Ready(None);
                 }
                 let message = format!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Saved, SavedNode, State, elastic, nodes};
 use crate::graph::Flow;
-use crate::run::Cursors;
+use crate::run::GoesOn;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
@@ -37,15 +37,16 @@ impl State {
         flow: &Flow,
         settings: &Settings,
         edited: Edited,
-    ) -> Result<(State, Cursors)> {
+    ) -> Result<(State, GoesOn)> {
         let now = nodes(flow, |_| None);
         let mut differences = Vec::new();
         let own = Some(settings.rank.index as u64);
-        let state =
-            match self.0.world == settings.rank.world as u64 && (self.0.rank == own || self.0.world == 1) {
-                true => self.clone(),
-                false => State(Arc::new(elastic::rescaled(&self.0, flow, settings)?)),
-            };
+        let elsewhere =
+            self.0.world != settings.rank.world as u64 || (self.0.rank != own && self.0.world != 1);
+        let state = match elsewhere {
+            false => self.clone(),
+            true => State(Arc::new(elastic::rescaled(&self.0, flow, settings)?)),
+        };
         let saved: &Saved = &state.0;
         if saved.seed != settings.seed {
             differences.push(format!("seed {}, and {} now", saved.seed, settings.seed));
@@ -67,7 +68,8 @@ impl State {
                     && then.inputs.len() == now.inputs.len()
             })
         });
-        Ok((state, cursors))
+        let goes_on = GoesOn { position: state.position(), cursors: Arc::new(cursors), elsewhere };
+        Ok((state, goes_on))
     }
 }
 
