@@ -325,8 +325,8 @@ pub(crate) struct Recorder {
 }
 
 /// Keeping a value costs about as much as some items; it should not be done more often than this without need.
-const SELDOM_NS: u128 = 100_000;
-const MOST_STEP: u64 = 1024;
+const SELDOM_NS: u128 = 200_000;
+const MOST_STEP: u64 = 1 << 16;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -834,7 +834,7 @@ impl Context {
     /// "Here" is between two items: what `state` says has to be right for exactly the items that were taken from the
     /// inputs and those that were given out. In a [`Chunks`](crate::Chunks) that is the beginning of `poll_chunk`; where
     /// items are emitted one by one it is [`Emitter::keep`](crate::Emitter::keep). Call it as often as you can: `state` is
-    /// asked only now and then, about ten thousand times a second at most. An epoch that goes on applies the pipe again,
+    /// asked only now and then, about five thousand times a second at most. An epoch that goes on applies the pipe again,
     /// which finds the last value that it needs by [`kept`](Context::kept) and its input behind what had been taken
     /// then; what it gives again is left out behind it. Does nothing where the loader was not told that it will be
     /// [resumed](crate::loader::Builder::resumable).
@@ -851,6 +851,12 @@ impl Context {
         {
             recorder.keep(pending as u64, write);
         }
+    }
+
+    /// Whether it is time to keep something.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.recorder().is_some_and(|recorder| recorder.is_due(0))
     }
 
     /// Says that a state is to tell how much of what this pipe gave may have been used below it.

@@ -213,6 +213,9 @@ impl Book {
     }
 
     fn keep(&mut self, rng: &Rng, buffered: usize, draining: bool) {
+        if !self.cx.is_due() {
+            return;
+        }
         if !draining {
             self.kept.words = rng.words();
         }
@@ -255,7 +258,9 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
                 self.drain();
                 break;
             };
-            if let Some(book) = &mut self.book {
+            if let Some(book) = &mut self.book
+                && chunk.errors() > 0
+            {
                 book.errors(chunk.len(), chunk.error_places());
             }
             if let Some((unordered, positions)) = &mut self.mixed {
@@ -269,21 +274,18 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
             if missing == 0 {
                 // Each new item takes the place of a random one, which leaves in its stead.
                 let (values, origins) = chunk.columns_mut();
-                let mut exchange = |value: &mut T, origin: &mut Origin| {
+                let mut note = self.book.as_mut().map(|book| {
+                    let number = self.size as u64 + book.kept.steps;
+                    book.kept.steps += values.len() as u64;
+                    (&mut book.items[..], number)
+                });
+                for (value, origin) in values.iter_mut().zip(origins) {
                     let place = self.rng.below(self.size as u64) as usize;
                     std::mem::swap(value, &mut self.values[place]);
                     std::mem::swap(origin, &mut self.origins[place]);
-                    place
-                };
-                match &mut self.book {
-                    None => values.iter_mut().zip(origins).for_each(|(value, origin)| {
-                        exchange(value, origin);
-                    }),
-                    Some(book) => {
-                        for (value, origin) in values.iter_mut().zip(origins) {
-                            book.items[exchange(value, origin)] = self.size as u64 + book.kept.steps;
-                            book.kept.steps += 1;
-                        }
+                    if let Some((items, number)) = &mut note {
+                        items[place] = *number;
+                        *number += 1;
                     }
                 }
                 return Poll::Ready(Some(chunk));
