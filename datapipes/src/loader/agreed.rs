@@ -89,12 +89,12 @@ impl<T: Send + 'static, F: FnMut(bool) -> Result<bool>> Iterator for Agreed<T, F
         match (next, agreed) {
             (Some(Err(error)), _) => Some(Err(error)),
             (next, Ok(false)) => {
-                self.epoch.end_without(next.is_some(), true);
+                self.epoch.end_at(next.is_some(), true);
                 None
             }
             (next, Err(error)) => {
                 // The step was not taken; a state is one from before it.
-                self.epoch.end_without(next.is_some(), next.is_none());
+                self.epoch.end_at(next.is_some(), next.is_none());
                 Some(Err(error))
             }
             // The others were told that there is none.

@@ -113,6 +113,29 @@ proptest! {
     }
 }
 
+/// A state at a budget of steps is finished for that budget only, on other ranks too.
+#[test]
+fn row_118_a_larger_budget_goes_on_with_other_ranks() {
+    for deal in [Deal::Index, Deal::Filter] {
+        let loader = |rank, world, steps| {
+            let builder = DataLoader::builder(global(deal, 480, world)).seed(3).workers(0).rank(rank, world);
+            builder.uneven(Uneven::Drop).resumable().max_steps(steps).build().unwrap()
+        };
+        let state = |rank| {
+            let mut epoch = loader(rank, 4, 5).epoch(1).blocking();
+            assert_eq!(epoch.by_ref().map(Result::unwrap).count(), 5);
+            epoch.state().unwrap()
+        };
+        let merged = State::merge(&[0, 1, 2, 3].map(state)).unwrap();
+        assert!(merged.is_finished());
+        for rank in 0..2 {
+            let whole: Vec<_> = loader(rank, 2, 10).epoch(1).blocking().map(Result::unwrap).collect();
+            let rest = loader(rank, 2, 10).resume(&merged).unwrap().blocking();
+            assert_eq!(rest.map(Result::unwrap).collect::<Vec<_>>(), whole[5..]);
+        }
+    }
+}
+
 /// The states of all ranks of a job after so many steps.
 fn states(graph: impl Fn() -> Graph<Vec<u64>>, world: usize, steps: usize) -> Vec<State> {
     let state = |rank| {

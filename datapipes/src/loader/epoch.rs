@@ -56,8 +56,8 @@ pub struct Epoch<T> {
     latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
     /// Where it goes on, and each of its nodes.
     goes_on: Option<(super::State, GoesOn)>,
-    /// Whether everything was delivered.
-    finished: bool,
+    /// Whether nothing is left, whatever the budget of steps.
+    drained: bool,
     /// Where its nodes stood when it ended.
     ended: Option<Arc<Cursors>>,
     blocking: bool,
@@ -87,12 +87,8 @@ impl<T: Send + 'static> Epoch<T> {
         latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
         goes_on: Option<(super::State, GoesOn)>,
     ) -> Self {
-        let spent = |delivered| engine.settings.steps.is_some_and(|steps| delivered >= steps);
-        let finished = match &goes_on {
-            Some((state, _)) => state.is_at_end() || spent(state.delivered()),
-            None => spent(0),
-        };
-        let state = if finished { State::Done } else { State::Fresh };
+        let drained = goes_on.as_ref().is_some_and(|(state, _)| state.is_at_end());
+        let state = if drained { State::Done } else { State::Fresh };
         let (delivered, failed) =
             goes_on.as_ref().map_or((0, 0), |(state, _)| (state.delivered(), state.skipped()));
         Epoch {
@@ -100,7 +96,7 @@ impl<T: Send + 'static> Epoch<T> {
             number,
             on_error,
             latest,
-            finished,
+            drained,
             goes_on,
             ended: None,
             blocking: false,
@@ -137,10 +133,16 @@ impl<T: Send + 'static> Epoch<T> {
     fn progress(&self) -> Progress {
         Progress {
             epoch: self.number,
-            finished: self.finished,
+            finished: self.drained || self.is_spent(),
+            drained: self.drained,
             delivered: self.delivered,
             skipped: self.failed,
         }
+    }
+
+    /// Whether its budget of steps is used up.
+    fn is_spent(&self) -> bool {
+        self.engine.settings.steps.is_some_and(|steps| self.delivered >= steps)
     }
 
     /// Each item, and how far the epoch has come with it.
@@ -172,11 +174,16 @@ impl<T: Send + 'static> Epoch<T> {
     /// state is the place before that item, which comes again. Does nothing where no item was taken.
     pub fn fail_last(&mut self) {
         if self.taken {
-            self.taken = false;
-            self.delivered -= 1;
-            self.finished = false;
-            self.end(false);
+            self.end_at(true, false);
         }
+    }
+
+    /// Ends it, without the last item if that goes back, and with nothing behind it if it is `drained`.
+    pub(super) fn end_at(&mut self, back: bool, drained: bool) {
+        self.taken = false;
+        self.delivered -= u64::from(back);
+        self.drained = drained;
+        self.end();
     }
 
     /// Its number.
@@ -214,19 +221,30 @@ impl<T: Send + 'static> Epoch<T> {
         Ok(super::State::new(flow, settings, progress, &cursors))
     }
 
-    /// Ends it; what its state would be is kept, unless there is `nothing_left`.
-    fn end(&mut self, nothing_left: bool) {
+    /// Ends it; what its state would be is kept.
+    fn end(&mut self) {
         if let State::Running(running) = &self.state
             && self.engine.settings.resumable
         {
             let cursors = running.save(self.delivered + self.failed).map(saved).and_then(Result::ok);
-            self.ended = cursors.filter(|_| !nothing_left).or(Some(Cursors::default())).map(Arc::new);
+            self.ended = cursors.filter(|_| !self.drained).or(Some(Cursors::default())).map(Arc::new);
         }
         self.state = State::Done;
     }
 
+    /// Tells a device stage that nothing more comes.
+    fn tell_end(&self) {
+        if let Some(figures) = &self.device {
+            let _ = figures.ended.set(self.progress());
+        }
+    }
+
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
         loop {
+            if self.is_spent() && !matches!(self.state, State::Done) {
+                self.end_at(false, false);
+                self.tell_end();
+            }
             let running = match &mut self.state {
                 State::Done => return Poll::Ready(None),
                 State::Running(running) => {
@@ -291,33 +309,20 @@ impl<T: Send + 'static> Epoch<T> {
             };
             match polled {
                 None => {
-                    running.run.finish();
-                    self.finished = true;
-                    self.taken = false;
-                    self.end(true);
-                    if let Some(figures) = &self.device {
-                        let _ = figures.ended.set(self.progress());
-                    }
+                    self.end_at(false, true);
+                    self.tell_end();
                     return Poll::Ready(None);
                 }
                 Some(Ok(item)) => {
                     self.delivered += 1;
                     self.taken = true;
                     running.run.count_delivered();
-                    if self.engine.settings.steps.is_some_and(|steps| self.delivered >= steps) {
-                        running.run.finish();
-                        self.finished = true;
-                        self.end(false);
-                        if let Some(figures) = &self.device {
-                            let _ = figures.ended.set(self.progress());
-                        }
-                    }
                     return Poll::Ready(Some(Ok(item)));
                 }
                 Some(Err(error)) => {
                     self.taken = false;
                     if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
-                        self.end(false);
+                        self.end();
                         return Poll::Ready(Some(Err(error)));
                     }
                     self.failed += 1;
@@ -347,7 +352,7 @@ impl Stand {
             let begun = Progress { epoch: number, ..Progress::default() };
             return Ok(self.goes_on.clone().unwrap_or_else(|| state(begun, &Cursors::default())));
         };
-        let cursors = match self.way.get().filter(|_| !progress.finished) {
+        let cursors = match self.way.get().filter(|_| !progress.drained) {
             Some(way) => saved(Saving::all(&**way, Place::at(progress.delivered + progress.skipped)))?,
             None => Cursors::default(),
         };
@@ -405,11 +410,9 @@ impl<T: Send + 'static> Blocking<T> {
         self.0.state()
     }
 
-    /// Ends it, with the last item that was taken not counted if it will not be used.
-    pub(super) fn end_without(&mut self, last: bool, finished: bool) {
-        self.0.delivered -= u64::from(last);
-        self.0.finished = finished;
-        self.0.end(false);
+    /// Ends it, as [`Epoch::end_at`] does.
+    pub(super) fn end_at(&mut self, back: bool, drained: bool) {
+        self.0.end_at(back, drained);
     }
 
     /// Figures so far; see [`Epoch::stats`].

@@ -348,7 +348,39 @@ impl fmt::Display for Explain<'_> {
             writeln!(f, "at most {mib} MiB wait on edges; pipes hold at most {held} items besides")?;
             writeln!(f, "consumer ← queue, up to {} ready, filled by its own thread", prefetch.items)?;
         }
+        if settings.resumable {
+            let again =
+                self.flow.nodes.iter().filter(|node| takes_again(node)).map(|node| &node.hints().facts);
+            let again: usize = again.map(|facts| facts.buffered).sum();
+            writeln!(
+                f,
+                "a resumed epoch takes up to {again} items again that pipes held, and some that were on their way"
+            )?;
+        }
         self.node(f, self.flow.root.0, "", true)
+    }
+}
+
+/// Whether a resumed epoch makes again what it held.
+fn takes_again(node: &FlowNode) -> bool {
+    let hints = node.hints();
+    matches!(node.node.op, Op::Pipe(_))
+        && !hints.shardable
+        && !hints.facts.by_position
+        && hints.facts.buffered > 0
+}
+
+/// What it costs to resume an epoch in the middle of what a node gives.
+fn cost_of_resuming(node: &FlowNode) -> Option<String> {
+    let hints = node.hints();
+    match &node.node.op {
+        Op::Source(_) if hints.facts.by_position => Some("resumes at any place".to_owned()),
+        Op::Source(_) if hints.keeps => Some("resumes behind what it had given".to_owned()),
+        Op::Source(_) => Some("resumes from its beginning, and leaves out what it had given".to_owned()),
+        Op::Pipe(_) if takes_again(node) => {
+            Some(format!("resumes with up to {} items again", hints.facts.buffered))
+        }
+        _ => None,
     }
 }
 
@@ -401,6 +433,11 @@ impl Explain<'_> {
             write!(f, "  (in this process, since there are no workers)")?;
         } else if node.node.part.is_some() && !PROCESSES {
             write!(f, "  (on threads: processes of their own are for Linux only)")?;
+        }
+        if self.settings.resumable
+            && let Some(cost) = cost_of_resuming(node)
+        {
+            write!(f, "  ({cost})")?;
         }
         if let Some(remark) = self.remarks.get(id).filter(|r| !r.is_empty()) {
             write!(f, "  {remark}")?;

@@ -358,3 +358,27 @@ fn an_item_that_was_of_no_use_comes_again() {
         }
     }
 }
+
+/// At a budget of steps, too: a larger one has more behind it.
+#[test]
+fn a_budget_of_steps_ends_a_device_epoch() {
+    let loader = |steps| {
+        let graph = Graph::range(0..40).shuffle(6);
+        DataLoader::builder(graph).workers(2).resumable().max_steps(steps).build().unwrap()
+    };
+    let whole: Vec<u64> = loader(40).epoch(0).blocking().map(Result::unwrap).collect();
+    let mut epoch = loader(15).prefetch_to_device(Ok::<_, BoxError>).epoch(0).blocking();
+    assert_eq!(epoch.by_ref().map(Result::unwrap).collect::<Vec<_>>(), whole[..15]);
+    let state = epoch.state().unwrap();
+    assert!(state.is_finished());
+    assert_eq!(loader(15).resume(&state).unwrap().blocking().count(), 0);
+    let device = loader(25).prefetch_to_device(Ok::<_, BoxError>);
+    let rest: Vec<u64> = device.resume(&state).unwrap().blocking().map(Result::unwrap).collect();
+    assert_eq!(rest, whole[15..25]);
+    // The last item of a budget can be given back as any other.
+    let mut epoch = loader(15).epoch(0).blocking();
+    assert_eq!(epoch.by_ref().take(15).count(), 15);
+    epoch.fail_last();
+    let rest = loader(15).resume(&epoch.state().unwrap()).unwrap().blocking();
+    assert_eq!(rest.map(Result::unwrap).collect::<Vec<_>>(), whole[14..15]);
+}

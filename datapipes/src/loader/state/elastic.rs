@@ -64,7 +64,8 @@ pub(super) fn rescaled(saved: &Saved, flow: &Flow, settings: &Settings) -> Resul
     if !differences.is_empty() {
         return Err(refused(differences.join("; ")));
     }
-    if saved.finished {
+    // One that came to its budget of steps has more behind it.
+    if saved.finished && saved.nodes.iter().all(|node| node.cursor.is_none()) {
         (saved.world, saved.rank) = (now, Some(settings.rank.index as u64));
         return Ok(saved);
     }

@@ -69,7 +69,7 @@ pub(super) struct SavedNode {
 impl State {
     /// Of an epoch, where each node stands.
     pub(super) fn new(flow: &Flow, settings: &Settings, progress: Progress, cursors: &Cursors) -> State {
-        let Progress { epoch, finished, delivered, skipped } = progress;
+        let Progress { epoch, finished, delivered, skipped, drained: _ } = progress;
         State(Arc::new(Saved {
             seed: settings.seed,
             epoch,
@@ -129,6 +129,8 @@ impl State {
 pub(super) struct Progress {
     pub epoch: u64,
     pub finished: bool,
+    /// Whether nothing is left, whatever the budget of steps.
+    pub drained: bool,
     pub delivered: u64,
     pub skipped: u64,
 }
