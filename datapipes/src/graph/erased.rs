@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::{self, Poll, ready};
 
+use super::in_pieces::{Next, OneByOne, SharedGate, Taps, TapsOf};
 use crate::items::{Chunks, Demand};
+use crate::keep::Pieces;
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::{Chunk, Context, Error, Items, Join, Origin, Pipe, Source};
 
@@ -54,6 +56,10 @@ pub(crate) trait Edge: Send + Sync {
         taken: Option<Arc<AtomicU64>>,
         produced: Option<Arc<AtomicU64>>,
     ) -> AnyItems;
+    /// A stream of which one piece after the other is taken.
+    fn taps(&self, items: AnyItems, gate: SharedGate, pieces: Arc<Pieces>) -> Box<dyn Taps>;
+    /// One stream after the other.
+    fn one_by_one(&self, next: Next) -> AnyItems;
     /// Guards a node's output: counts, names errors, catches panics.
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems;
     /// A stream of one error.
@@ -146,6 +152,14 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         produced: Option<Arc<AtomicU64>>,
     ) -> AnyItems {
         Box::new(typed::<T>(items).counted(taken, produced))
+    }
+
+    fn taps(&self, items: AnyItems, gate: SharedGate, pieces: Arc<Pieces>) -> Box<dyn Taps> {
+        Box::new(TapsOf::<T>::new(items, gate, pieces))
+    }
+
+    fn one_by_one(&self, next: Next) -> AnyItems {
+        Box::new(Items::from_chunks(OneByOne::<T>::new(next)))
     }
 
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems {

@@ -29,7 +29,7 @@ use crate::run::children::{
 };
 use crate::run::driven::Driven;
 use crate::run::morsel::{Chain, Link, Spawner};
-use crate::run::pieced::Pieced;
+use crate::run::pieced::pieced;
 use crate::run::pool::Pool;
 use crate::run::segment::{Learned, Segment, SegmentGauge, SegmentSettings};
 use crate::run::sieve::Sieve;
@@ -449,9 +449,8 @@ impl EpochRun {
                 let edge =
                     self.engine.flow.nodes[self.engine.flow.nodes[group[0]].inputs[0].0].node.edge.clone();
                 let chain = Chain { links: self.links(group, round), input: edge.clone() };
-                let (chunks, pieces) = (edge.erase(one(inputs)), pieces.clone());
                 let apply = move |piece, first| chain.apply(piece, first);
-                vec![node.edge.restore(Box::new(Pieced::new(chunks, edge, node.edge.clone(), pieces, apply)))]
+                vec![pieced(one(inputs), &edge, &node.edge, pieces.clone(), apply)]
             }
             _ => applies(inputs),
         }));

@@ -24,7 +24,7 @@ use crate::graph::{AnyChunk, AnyItems, ErasedChunks};
 use crate::items::Demand;
 use crate::keep::{Pieces, Unordered};
 use crate::run::morsel::{Chain, Line, Morsel, Spawner};
-use crate::run::pieced::Pieced;
+use crate::run::pieced::pieced;
 use crate::run::window::Window;
 use crate::settings::Order;
 use crate::{Arity, Error, ErrorKind, Work};
@@ -258,7 +258,8 @@ impl Segment {
             Some(pieces) => {
                 let (input, output) = (chain.input.clone(), chain.output().clone());
                 let taken = self.input.clone();
-                Box::new(Pieced::new(tap, input, output, pieces.clone(), move |piece, _| {
+                let above = input.restore(tap);
+                output.erase(pieced(above, &input, &output, pieces.clone(), move |piece, _| {
                     let first = taken.lock().unwrap_or_else(PoisonError::into_inner).taken;
                     chain.apply(piece, first)
                 }))
