@@ -87,7 +87,7 @@ impl<T: Send + 'static> Epoch<T> {
         latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
         goes_on: Option<(super::State, GoesOn)>,
     ) -> Self {
-        let spent = |delivered| engine.settings.steps.is_some_and(|steps| delivered >= steps);
+        let spent = |delivered| engine.settings.max_steps.is_some_and(|steps| delivered >= steps);
         let finished = match &goes_on {
             Some((state, _)) => state.is_at_end() || spent(state.delivered()),
             None => spent(0),
@@ -304,7 +304,7 @@ impl<T: Send + 'static> Epoch<T> {
                     self.delivered += 1;
                     self.taken = true;
                     running.run.count_delivered();
-                    if self.engine.settings.steps.is_some_and(|steps| self.delivered >= steps) {
+                    if self.engine.settings.max_steps.is_some_and(|steps| self.delivered >= steps) {
                         running.run.finish();
                         self.finished = true;
                         self.end(false);
