@@ -29,7 +29,7 @@ fn sources() -> [Graph<Sample>; 3] {
 
 fn loader(schedule: Schedule) -> Result<DataLoader<Vec<Sample>>, BoxError> {
     let mixed = Graph::mix_scheduled(Stop::CycleForever, sources(), schedule).batch(BATCH);
-    Ok(DataLoader::builder(mixed).seed(42).steps(BATCHES as u64).resumable().build()?)
+    Ok(DataLoader::builder(mixed).seed(42).max_steps(BATCHES as u64).resumable().build()?)
 }
 
 fn counts<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> [usize; 3] {

@@ -469,8 +469,8 @@ impl<T: Send + 'static> Emitter<T> {
         self.keep_with(cx, |_| crate::wire::pack(&state()));
     }
 
-    /// The same for a pipe that collects: as if the last `items` had not been taken of its only input. They come again when
-    /// an epoch goes on, so that `state` has to say nothing of them; what was emitted is what came of those before. For a
+    /// The same for a pipe that collects: as if the last `items` had not been taken of its only input. They come again in
+    /// a resumed epoch, so that `state` has to say nothing of them; what was emitted is what came of those before. For a
     /// group that was begun this is the cheapest way, since nothing of the group is written down.
     ///
     /// # Panics

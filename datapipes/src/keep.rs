@@ -17,7 +17,7 @@ pub(crate) use self::unordered::{Given, Unordered};
 use crate::wire::{pack, unpack};
 use crate::{Context, Error, Result, Wire};
 
-/// Which items of a stream are wanted by an epoch that goes on: those from some position on, and before them those that
+/// Which items of a stream are wanted by a resumed epoch: those from some position on, and before them those that
 /// had been taken and not been used, such as what was in a shuffle buffer. Positions count items and errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -824,7 +824,7 @@ impl Context {
     }
 
     /// Which positions are wanted of what this node gives, where it said that it goes
-    /// [by position](crate::Facts::by_position) and an epoch goes on. `None` in an epoch that begins.
+    /// [by position](crate::Facts::by_position) and an epoch is resumed. `None` in an epoch that begins.
     pub fn wanted(&self) -> Option<&Wanted> {
         self.keeper()?.wanted.as_ref()
     }
@@ -834,7 +834,7 @@ impl Context {
     /// "Here" is between two items: what `state` says has to be right for exactly the items that were taken from the
     /// inputs and those that were given out. In a [`Chunks`](crate::Chunks) that is the beginning of `poll_chunk`; where
     /// items are emitted one by one it is [`Emitter::keep`](crate::Emitter::keep). Call it as often as you can: `state` is
-    /// asked only now and then, about five thousand times a second at most. An epoch that goes on applies the pipe again,
+    /// asked only now and then, about five thousand times a second at most. A resumed epoch applies the pipe again,
     /// which finds the last value that it needs by [`kept`](Context::kept) and its input behind what had been taken
     /// then; what it gives again is left out behind it. Does nothing where the loader was not told that it will be
     /// [resumed](crate::loader::Builder::resumable).

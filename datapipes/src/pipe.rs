@@ -336,7 +336,7 @@ impl Facts {
         Facts { rows: true, ..self }
     }
 
-    /// For what goes by position: where an epoch goes on, it gives what [`Context::wanted`] says, and nothing else.
+    /// For what goes by position: in a resumed epoch it gives what [`Context::wanted`] says, and nothing else.
     pub fn with_positions(self) -> Self {
         Facts { by_position: true, ..self }
     }
@@ -351,7 +351,7 @@ impl Facts {
         Facts { once: true, ..self }
     }
 
-    /// For a node that an epoch cannot go on with, with what can: as in "it does not keep its state; …".
+    /// For a node with which no epoch can be resumed, with what can: as in "it does not keep its state; …".
     pub fn with_instead(self, instead: &'static str) -> Self {
         Facts { instead: Some(instead), ..self }
     }

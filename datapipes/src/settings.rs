@@ -54,7 +54,7 @@ pub(crate) struct Settings {
     pub rank: Rank,
     pub uneven: Option<Uneven>,
     /// After how many items an epoch ends, though there may be more.
-    pub steps: Option<u64>,
+    pub max_steps: Option<u64>,
     /// Whether states of an epoch can be asked for.
     pub resumable: bool,
     /// For pipes that want a process of their own.
@@ -72,7 +72,7 @@ impl Default for Settings {
             memory: None,
             rank: Rank::default(),
             uneven: None,
-            steps: None,
+            max_steps: None,
             resumable: false,
             processes: None,
         }

@@ -45,7 +45,7 @@ pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 /// - *Drop releases*: dropping the output at any point drops the input.
 /// - *Panics arrive*: a panic of the input is not swallowed.
 /// - *Shardable*, if it says so: cut at any point, the outputs of the pieces are the output of the whole.
-/// - *Resumable*, if it says so (and is not shardable): stopped after any item, twice, and gone on with from what it kept,
+/// - *Resumable*, if it says so (and is not shardable): stopped after any item, twice, and resumed from what it kept,
 ///   it gives what it gives in one go; by position, if it says that, what is at each position.
 /// - *Arity*, as it says.
 ///

@@ -223,7 +223,7 @@ impl<T: Send + 'static> Indexed<T> {
     /// Keeps this rank's part as one range of the order: of 10 samples, ranks 0 and 1 of 2 have 0 to 4 and 5 to 9. For data
     /// that is read best in a row, such as records of one file; where the order above is shuffled,
     /// [`shard`](Indexed::shard) does as well. What batches of all ranks have together depends on how many ranks there
-    /// are, so an epoch cannot go on with another number of them.
+    /// are, so an epoch cannot be resumed on another number of them.
     ///
     /// Of positions that do not divide evenly, as the loader's [`Uneven`] says:
     ///

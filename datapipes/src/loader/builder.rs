@@ -111,9 +111,14 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Says that [states](crate::Epoch::state) of an epoch will be asked for, so that it can be
-    /// [gone on with](DataLoader::resume) in another process. Nodes then keep a log of how far they have come, which costs
+    /// [resumed](DataLoader::resume) in another process. Nodes then keep a log of how far they have come, which costs
     /// next to nothing (some thousand numbers, and less than a per cent of the time of items that cost 100 ns); and
     /// `build` fails if one of them cannot be resumed, with its name.
+    ///
+    /// In [bounded and arrival order](Order) it costs more, since a state has to say which items were delivered: segments
+    /// that are not one-in-one-out (a filter, an archive and its members) keep strict order in a resumable loader, and so
+    /// does everything above a pipe that is none of shuffle, batch and prefetch, nor one-in-one-out. There one slow item
+    /// holds up more than it would without.
     pub fn resumable(mut self) -> Self {
         self.settings.resumable = true;
         self
@@ -126,13 +131,13 @@ impl<T: Send + 'static> Builder<T> {
     /// epoch `n - 1` stopped. A training run over one stream without end is one epoch: without a budget, by
     /// [`state`](crate::Epoch::state) every so many steps and [`resume`](DataLoader::resume); or with the budget of the next
     /// stretch. A state at the budget [is finished](super::State::is_finished) for this loader and for any whose budget is
-    /// no larger; one with a larger budget, or without, goes on from there.
+    /// no larger; one with a larger budget, or without, resumes from there.
     ///
     /// ```
     /// use datapipes::{DataLoader, Graph};
     ///
     /// let graph = || Graph::range(0..10).shuffle(10).cycle().batch(4);
-    /// let loader = |steps| DataLoader::builder(graph()).steps(steps).resumable().build();
+    /// let loader = |steps| DataLoader::builder(graph()).max_steps(steps).resumable().build();
     /// assert_eq!(loader(5)?.len_hint(), Some(5));
     ///
     /// let mut first = loader(5)?.epoch(0).blocking();
@@ -144,8 +149,8 @@ impl<T: Send + 'static> Builder<T> {
     /// assert_eq!(loader(12)?.resume(&state)?.blocking().count(), 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn steps(mut self, steps: u64) -> Self {
-        self.settings.steps = Some(steps);
+    pub fn max_steps(mut self, steps: u64) -> Self {
+        self.settings.max_steps = Some(steps);
         self
     }
 
@@ -196,7 +201,7 @@ const ENDLESS: u64 = u64::MAX;
 /// How many items come out of the root within a budget of steps, as far as sources and one-in-one-out pipes tell.
 pub(super) fn len_hint(flow: &Flow, settings: &Settings) -> Option<u64> {
     let len = whole_len(flow, settings.rank, settings.uneven)?;
-    Some(len.min(settings.steps.unwrap_or(ENDLESS))).filter(|&len| len != ENDLESS)
+    Some(len.min(settings.max_steps.unwrap_or(ENDLESS))).filter(|&len| len != ENDLESS)
 }
 
 fn whole_len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {

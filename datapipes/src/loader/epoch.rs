@@ -142,7 +142,7 @@ impl<T: Send + 'static> Epoch<T> {
 
     /// Whether its budget of steps is used up.
     fn is_spent(&self) -> bool {
-        self.engine.settings.steps.is_some_and(|steps| self.delivered >= steps)
+        self.engine.settings.max_steps.is_some_and(|steps| self.delivered >= steps)
     }
 
     /// Each item, and how far the epoch has come with it.

@@ -92,10 +92,14 @@ impl<T: Send + 'static> DataLoader<T> {
     /// number of ranks, or which of them this is, where the [global order](State::merge) does not depend on it. Then
     /// the batch size has to be such that the batches of all ranks together have as many items as before.
     ///
+    /// An epoch goes on in the kind of order that it had, to its end; another [order](Builder::order) begins with the next
+    /// epoch. Compared are names, kinds, settings and wiring of nodes, not what closures do, nor what a vector holds beside
+    /// its length.
+    ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the state is of another graph or seed, with what differs,
     /// node by node; if it is of other ranks, and which node stands in the way; or if the loader was not told that it
-    /// will be [resumed](Builder::resumable).
+    /// will be [resumable](Builder::resumable).
     ///
     /// # Examples
     /// ```
@@ -130,7 +134,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// cannot be mixed otherwise in the middle, since its order is a function of the position.
     ///
     /// # Errors
-    /// As [`resume`](DataLoader::resume), but for the weights.
+    /// As [`resume`](DataLoader::resume), but for the weights. With other ranks than the state's, the graph has to be
+    /// what it was, weights included.
     ///
     /// # Examples
     /// ```
@@ -155,7 +160,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// place (a mix also with other weights); one that is new or other stands where its reader does, and begins with nothing.
     ///
     /// # Errors
-    /// As [`resume`](DataLoader::resume), but for what differs in the graph.
+    /// As [`resume`](DataLoader::resume), but for what differs in the graph. With other ranks than the state's, the graph
+    /// has to be what it was.
     pub fn resume_matching(&self, state: &State) -> Result<Epoch<T>> {
         self.resumed(state, Edited::Matching)
     }
@@ -172,7 +178,7 @@ impl<T: Send + 'static> DataLoader<T> {
 
     /// How many items (usually batches) an epoch of this rank has, if that is known without reading: sources tell,
     /// one-in-one-out pipes, batches, repeats and what divides among ranks keep it known. Exact, if no item is skipped for an
-    /// error. Of a graph without end it is the [budget of steps](Builder::steps), if there is one.
+    /// error. Of a graph without end it is the [budget of steps](Builder::max_steps), if there is one.
     pub fn len_hint(&self) -> Option<u64> {
         builder::len_hint(&self.engine.flow, &self.engine.settings)
     }

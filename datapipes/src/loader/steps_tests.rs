@@ -15,7 +15,7 @@ fn a_budget_ends_an_epoch_and_a_larger_one_goes_on() {
         let builder = DataLoader::builder(graph()).seed(2).workers(workers).resumable();
         steps
             .map_or(builder, |steps| {
-                DataLoader::builder(graph()).seed(2).workers(workers).resumable().steps(steps)
+                DataLoader::builder(graph()).seed(2).workers(workers).resumable().max_steps(steps)
             })
             .build()
             .unwrap()
@@ -47,12 +47,12 @@ fn a_budget_ends_an_epoch_and_a_larger_one_goes_on() {
 fn epochs_of_a_stream_without_end_depend_on_their_number_alone() {
     let graph = || Graph::range(0..10).shuffle(10).cycle().batch(3);
     assert_eq!(DataLoader::builder(graph()).build().unwrap().len_hint(), None);
-    let loader = DataLoader::builder(graph()).steps(7).workers(0).build().unwrap();
+    let loader = DataLoader::builder(graph()).max_steps(7).workers(0).build().unwrap();
     assert_eq!(loader.len_hint(), Some(7));
     let epoch = |number| loader.epoch(number).blocking().collect::<Result<Vec<_>>>().unwrap();
     assert_eq!(epoch(5).len(), 7);
     assert_eq!(epoch(5), epoch(5));
     assert_ne!(epoch(5), epoch(6));
-    assert_eq!(DataLoader::builder(graph().take(4)).steps(7).build().unwrap().len_hint(), Some(4));
+    assert_eq!(DataLoader::builder(graph().take(4)).max_steps(7).build().unwrap().len_hint(), Some(4));
     assert_eq!(DataLoader::builder(Graph::range(0..3).repeat(4)).build().unwrap().len_hint(), Some(12));
 }

@@ -122,7 +122,7 @@ impl<T: Clone + Send + Sync + 'static> Graph<T> {
     /// items each epoch. A pass that was dropped, or in which an item failed, keeps nothing, and the next one tries
     /// again. With more than `most` items nothing is kept, every epoch runs what is above, and a warning is
     /// logged. The cache belongs to this node of the graph, so all loaders of the graph share it; it is freed with
-    /// the last of them. An epoch that goes on in its middle ([`resume`](crate::DataLoader::resume)) gives from memory what
+    /// the last of them. An epoch resumed in its middle ([`resume`](crate::DataLoader::resume)) gives from memory what
     /// an earlier one in this process has left there, and keeps nothing itself. Items keep their origins; [`repeat`](Graph::repeat)'s later rounds get children of them.
     ///
     /// # Examples

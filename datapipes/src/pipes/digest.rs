@@ -93,6 +93,9 @@ impl<T: Send + 'static> Graph<T> {
     /// [`Digest::value`] when an epoch has ended; while it runs, some have read farther ahead than others. Where
     /// names are listed for themselves, that can be before the first step.
     ///
+    /// Of a [resumed](crate::DataLoader::resume) epoch it is a digest only of what came behind the stop: what is not read
+    /// again is not in it.
+    ///
     /// # Panics
     /// A panic of the function becomes an error in the item's place.
     ///

@@ -115,7 +115,7 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// As in the standard library's `Iterator::scan`, `None` ends the stream; what is above is then dropped, and the
     /// item for which it ended is counted as dropped. The state starts as `initial` in each epoch. Runs in one
-    /// place, in order; nothing is held but the state. An epoch cannot be gone on with in its middle, since the state may be
+    /// place, in order; nothing is held but the state. An epoch cannot be resumed in its middle, since the state may be
     /// anything: for that there is [`scan_kept`](Graph::scan_kept). Use [`map`](Graph::map) where no state is needed, which
     /// runs on many items at once.
     ///

@@ -200,8 +200,8 @@ impl<T: Send + 'static> Graph<T> {
     /// last item.
     ///
     /// The same items come in step `n` of all ranks together whatever their number, if only pipes that give one item for
-    /// each stand below, and batches of so many items that all ranks together have as many; so a
-    /// [state](crate::State::merge) goes on with another number of ranks.
+    /// each stand below, and batches of so many items that all ranks together have as many; so an
+    /// epoch can be [resumed](crate::State::merge) on another number of ranks.
     ///
     /// An item that fails takes its place, so that the others stay with their ranks; every rank gets the error.
     /// Runs in one place, in order.

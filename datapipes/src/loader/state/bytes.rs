@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Reader, Result, Writer};
 
 /// What the bytes of a state begin with.
 const MAGIC: &[u8; 4] = b"DPst";
-/// The version of the format. Whoever raises it keeps a state of the version before in `tests/states/`.
+/// The version of the format. Whoever raises it keeps a state of the version before in `tests/golden/states/`.
 pub(super) const VERSION: u64 = 1;
 
 impl State {

@@ -14,7 +14,8 @@ impl State {
     /// write to a path.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`], with the path. What was there before is still there then.
+    /// [`ErrorKind::Io`], with the path ([`ErrorKind::NotFound`] if its folder is not there). What was there before is still
+    /// there then; only if the folder cannot be synced it may be the new state already.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let beside = beside(path);

@@ -8,13 +8,13 @@ use crate::{Error, ErrorKind, Result};
 
 impl State {
     /// The states of all ranks of a job as one, from which any number of ranks can
-    /// [go on](crate::DataLoader::resume), each with this same state.
+    /// [resume](crate::DataLoader::resume), each with this same state.
     ///
     /// That takes a graph whose global batches do not depend on the number of ranks: between
     /// [`sharding_filter`](crate::Graph::sharding_filter) (or [`Indexed::shard`](crate::Indexed::shard)) and the consumer
     /// stand only pipes that give one item for each, `prefetch`, and one `batch`, of `G / world` items for some `G`. Then
-    /// step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the stream above the filter. It says so if the
-    /// graph is another, when it is gone on with. For such a graph the state of one rank alone does as well, if no rank
+    /// step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the stream above the filter. If the
+    /// graph is another, `resume` says so. For such a graph the state of one rank alone does as well, if no rank
     /// skipped an item.
     ///
     /// The order of the states does not matter. Items are not compared, nor could they be.

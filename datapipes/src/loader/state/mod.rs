@@ -27,13 +27,21 @@ use crate::settings::Settings;
 use crate::{Result, Writer};
 
 /// Where an epoch stands: what [`Epoch::state`](crate::Epoch::state) gives and
-/// [`DataLoader::resume`](crate::DataLoader::resume) goes on from.
+/// [`DataLoader::resume`](crate::DataLoader::resume) takes.
 ///
-/// It holds numbers: seed and epoch, how many items were delivered, and for each node, by name, how far it had come. There
-/// are no samples in it, and nothing of threads, workers, queues or machines. As bytes
-/// ([`to_bytes`](State::to_bytes)) it is some tens of bytes for each node that keeps something; with the feature `serde` it
-/// is a value for any of serde's formats, such as JSON. Both carry a version and a checksum: what is cut, damaged
-/// or of a later version is refused.
+/// It holds numbers: seed and epoch, how many items were delivered, and for each node, by name, how far it had come.
+/// Nothing of threads, workers, queues or machines is in it, nor are samples, as far as this library's pipes go. What a
+/// pipe of one's own [keeps](crate::Context::keep) is in it as well, and so is the state of a
+/// [`scan_kept`](Graph::scan_kept): samples, if it keeps samples.
+///
+/// As bytes ([`to_bytes`](State::to_bytes)) it is:
+/// - some tens of bytes for each node that keeps something, also for a shuffle buffer of any size;
+/// - up to 256 pieces, of two numbers each, for a segment that filters or fans out: some kB at most;
+/// - in bounded and arrival order, each position that was pending (taken above and not delivered), by its distance to
+///   the one before: about a byte for each.
+///
+/// With the feature `serde` it is a value for any of serde's formats, such as JSON. Both carry a version and a checksum:
+/// what is cut, damaged or of a later version is refused.
 ///
 /// The format is part of the library's version: states of older versions are read.
 #[derive(Clone, PartialEq)]
@@ -102,8 +110,8 @@ impl State {
         self.0.skipped
     }
 
-    /// Whether the epoch had come to its end, or to its [budget of steps](crate::loader::Builder::steps): what is resumed from
-    /// here gives nothing unless that is raised, and the next epoch is the one to go on with.
+    /// Whether the epoch had come to its end, or to its [budget of steps](crate::loader::Builder::max_steps): what is resumed from
+    /// here gives nothing unless that is raised, and training continues with the next epoch.
     pub fn is_finished(&self) -> bool {
         self.0.finished
     }

@@ -246,8 +246,8 @@ impl<T: Send + 'static> Graph<T> {
     /// the weights, to within one item for each input. No random numbers: shuffle below for that.
     ///
     /// Batches of one input each are a mix of graphs that were batched before; whose they are is told by the
-    /// [source](crate::Origin::source) of their parts, or by a number that each input is given by a `map`. Weights may be others
-    /// when an epoch goes on: [`resume_reweighted`](crate::DataLoader::resume_reweighted).
+    /// [source](crate::Origin::source) of their parts, or by a number that each input is given by a `map`. A resumed epoch may
+    /// have other weights: [`resume_reweighted`](crate::DataLoader::resume_reweighted).
     ///
     /// Whole numbers are taken as they are, others to a millionth of the least. `stop` says what happens when an
     /// input is exhausted; the cycling rules run what is above an input again, as [`repeat`](Graph::repeat) does,
@@ -301,7 +301,7 @@ impl<T: Send + 'static> Graph<T> {
     /// Mixes graphs by weights that a function of the step gives, one for each input: a curriculum that is no list of stages.
     /// Shares are exact from each change on, so a function that changes them at every step has no exact shares: let it go by
     /// `step / 100`. Weights are as in [`mix_scheduled`](Graph::mix_scheduled), which is to be preferred: a state knows its
-    /// stages, but takes it for granted that the function is the same when an epoch goes on.
+    /// stages, but takes it for granted that the function is the same in a resumed epoch.
     ///
     /// # Errors
     /// Weights that are not one for each input, or not positive or zero, or all zero, are an error that ends the stream.
