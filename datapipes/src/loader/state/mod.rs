@@ -12,6 +12,12 @@ mod tests;
 #[cfg(test)]
 mod tests_bytes;
 #[cfg(test)]
+mod tests_edited;
+#[cfg(test)]
+mod tests_file;
+#[cfg(test)]
+mod tests_in_flight;
+#[cfg(test)]
 mod tests_order;
 
 pub(super) use compare::Edited;

@@ -183,7 +183,7 @@ fn weights_that_change_when_an_epoch_goes_on() {
 /// What had been mixed and was used, or waits in a shuffle buffer or a started batch, stays as it was, however often weights
 /// change. So each input comes in its order, with nothing left out and nothing twice.
 #[test]
-fn row_118_what_was_used_below_stays_as_it_was_mixed() {
+fn what_was_used_below_stays_as_it_was_mixed() {
     let weights = [[5.0, 3.0, 1.0], [1.0, 1.0, 7.0], [2.0, 9.0, 2.0], [1.0, 1.0, 1.0]];
     let inputs = || three([60, 35, 47]);
     let all = Vec::from_iter((1000..1060).chain(2000..2035).chain(3000..3047));
