@@ -135,7 +135,7 @@ pub(crate) struct Cursor {
     pub kept: Vec<u8>,
     /// From here on: so many in, so many out. Of a mix, so many out that may have been used below.
     pub pieces: Vec<(u64, u64)>,
-    /// Which round of a repeat its input is in.
+    /// Which round of a repeat its input is in; of pieces, how many nodes they go through that are not one in one out.
     pub round: u64,
     /// Whether items come to it, or from it, in any order.
     pub unordered: bool,
@@ -224,13 +224,26 @@ pub(crate) struct Log<T> {
 }
 
 const LONG: usize = 256;
+/// Entries of a log, at most.
+const LONGEST: usize = 1 << 14;
 
 impl<T> Log<T> {
     pub(crate) fn new(trim: Trim) -> Self {
         Log { entries: VecDeque::new(), most: LONG, trim }
     }
 
-    pub(crate) fn push(&mut self, entry: T) {
+    /// `join` puts an entry and the one behind it into one, where the log has become so long that it has to be coarser: nothing
+    /// of it may have been forgotten for a while, since nothing was delivered, or what is old is still held.
+    pub(crate) fn push(&mut self, entry: T, join: impl Fn(&mut T, T)) {
+        if self.entries.len() >= LONGEST {
+            let mut entries = std::mem::take(&mut self.entries).into_iter();
+            while let Some(mut entry) = entries.next() {
+                if let Some(next) = entries.next() {
+                    join(&mut entry, next);
+                }
+                self.entries.push_back(entry);
+            }
+        }
         self.entries.push_back(entry);
         if self.entries.len() > self.most {
             self.most = 2 * self.entries.len();
@@ -365,12 +378,13 @@ impl Recorder {
             let input = cursor.and_then(|cursor| cursor.inputs.get(at)).cloned().unwrap_or_default();
             Above { input, over: false, trace }
         });
-        lock(&recorder.marks).push(Mark {
+        let begun = Mark {
             outputs: recorder.positions(),
             inputs: begun.collect(),
             kept: cursor.map(|cursor| cursor.kept.clone()).unwrap_or_default(),
             round: cursor.map_or(0, |cursor| cursor.round),
-        });
+        };
+        lock(&recorder.marks).push(begun, |_, _| ());
         Arc::new(recorder)
     }
 
@@ -454,6 +468,7 @@ impl Recorder {
 
     #[cold]
     fn keep(&self, pending: u64, write: impl FnOnce(&mut Keep) -> Result<Vec<u8>>) {
+        let begun = Instant::now();
         let mut keep = Keep::default();
         let written = write(&mut keep);
         let feeds = lock(&self.feeds);
@@ -490,12 +505,15 @@ impl Recorder {
         outputs[0] += pending;
         let progress: u64 = outputs.iter().sum();
         let outputs = keep.outputs.unwrap_or(outputs);
-        lock(&self.marks).push(Mark { outputs, inputs, kept, round });
+        // From a mark more can be reached than from the one behind it.
+        lock(&self.marks).push(Mark { outputs, inputs, kept, round }, |_, _| ());
         let (step, last) = &mut *lock(&self.step);
         let now = Instant::now();
-        match last.map(|last| now.duration_since(last).as_nanos()) {
-            Some(quick) if quick < SELDOM_NS => *step = (*step * 2).min(MOST_STEP),
-            Some(slow) if slow > 10 * SELDOM_NS => *step = (*step / 2).max(1.min(*step)),
+        // What is dear to keep is kept less often.
+        let dear = (now - begun).as_nanos();
+        match last.map(|last| begun.duration_since(last).as_nanos()) {
+            Some(quick) if quick < SELDOM_NS.max(50 * dear) => *step = (*step * 2).min(MOST_STEP),
+            Some(slow) if slow > 10 * SELDOM_NS.max(50 * dear) => *step = (*step / 2).max(1.min(*step)),
             _ => {}
         }
         *last = Some(now);
@@ -577,8 +595,14 @@ impl Recorder {
                     .is_some_and(|next| next.outputs.iter().zip(&reaches).all(|(out, reach)| out <= reach))
             });
             let first = marks.iter().next().expect("one mark is left");
-            let reach = |above: &Above| if over { OVER } else { above.place().reach };
-            first.inputs.iter().map(|above| (reach(above), above.trace.clone())).collect()
+            // A later mark may reach back further.
+            let reach = |at: usize, above: &Above| {
+                let all = marks.iter().filter(|mark| mark.round == first.round);
+                let reaches = all.filter_map(|mark| Some(mark.inputs.get(at)?.place().reach));
+                if over { OVER } else { reaches.fold(above.place().reach, u64::min) }
+            };
+            let inputs = first.inputs.iter().enumerate();
+            inputs.map(|(at, above)| (reach(at, above), above.trace.clone())).collect()
         };
         for (reach, trace) in above {
             trace.forget(reach);
@@ -623,6 +647,8 @@ impl Trace for ByPosition {
 /// The log of what distributes over concatenation.
 pub(crate) struct Pieces {
     node: Arc<str>,
+    /// How many nodes they go through that are not one in one out.
+    through: u64,
     log: Mutex<PieceLog>,
     above: Arc<dyn Trace>,
 }
@@ -654,9 +680,9 @@ impl PieceLog {
 const MOST_PIECES: usize = 256;
 
 impl Pieces {
-    pub(crate) fn new(node: Arc<str>, trim: Trim, above: Arc<dyn Trace>) -> Arc<Self> {
+    pub(crate) fn new(node: Arc<str>, through: u64, trim: Trim, above: Arc<dyn Trace>) -> Arc<Self> {
         let log = PieceLog { input: 0, output: 0, pieces: Log::new(trim), again: (0, 0) };
-        Arc::new(Pieces { node, log: Mutex::new(log), above })
+        Arc::new(Pieces { node, through, log: Mutex::new(log), above })
     }
 
     /// What is wanted of the input, and the positions of what comes out then, one range after the other, where this
@@ -680,7 +706,7 @@ impl Pieces {
     pub(crate) fn resume(&self, cursor: &Cursor, again: u64) {
         let mut log = lock(&self.log);
         (log.input, log.output) = (cursor.inputs.first().map_or(0, |input| input.from), cursor.outputs[0]);
-        cursor.pieces.iter().for_each(|&piece| log.pieces.push(piece));
+        cursor.pieces.iter().for_each(|&piece| log.pieces.push(piece, join));
         log.again = (again, again);
     }
 
@@ -702,10 +728,15 @@ impl Pieces {
     pub(crate) fn push(&self, inside: u64, outside: u64) {
         let mut log = lock(&self.log);
         match &mut log.again.1 {
-            0 => log.pieces.push((inside, outside)),
+            0 => log.pieces.push((inside, outside), join),
             again => *again = again.saturating_sub(inside),
         }
     }
+}
+
+/// Two pieces are one.
+fn join(piece: &mut (u64, u64), next: (u64, u64)) {
+    *piece = (piece.0 + next.0, piece.1 + next.1);
 }
 
 impl Trace for Pieces {
@@ -733,7 +764,8 @@ impl Trace for Pieces {
             }
             // What begins behind the wanted place is the business of the epoch that goes on.
             let inputs = vec![Input { from: input, reach: input, held: Vec::new() }];
-            let cursor = Cursor { outputs: vec![output], inputs, pieces, ..Cursor::default() };
+            let cursor =
+                Cursor { outputs: vec![output], inputs, pieces, round: self.through, ..Cursor::default() };
             let most = log.most(place.most).max(end_in);
             (cursor, Place { from: end_in, reach: if place.reach == OVER { OVER } else { input }, most })
         };

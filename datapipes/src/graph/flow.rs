@@ -80,6 +80,13 @@ impl Flow {
         id
     }
 
+    /// What a piece of these neighbours is called after, the last that is not one in one out; and how many of them are not.
+    pub(crate) fn piece(&self, nodes: &[usize]) -> Option<(usize, u64)> {
+        let mut others = nodes.iter().filter(|&&id| self.nodes[id].hints().arity != crate::Arity::One);
+        let last = *others.next_back()?;
+        Some((last, others.count() as u64 + 1))
+    }
+
     fn read(&mut self, (id, port): (usize, usize)) {
         let readers = &mut self.nodes[id].readers;
         if readers.len() <= port {

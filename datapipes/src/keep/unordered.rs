@@ -68,6 +68,8 @@ struct Log {
 }
 
 const LONG: usize = 256;
+/// Outputs in one entry, about: what is forgotten is whole entries.
+const LONGEST: u64 = 1024;
 
 impl Unordered {
     /// `begun` is what is wanted of the input.
@@ -126,7 +128,11 @@ impl Unordered {
         let mut log = self.log();
         log.kept = kept.unwrap_or_else(|| std::mem::take(&mut log.kept));
         match (log.given.back_mut(), &given) {
-            (Some(Given::Run(first, len)), Given::Run(next, more)) if *first + *len == *next => *len += more,
+            (Some(Given::Run(first, len)), Given::Run(next, more))
+                if *first + *len == *next && *len < LONGEST =>
+            {
+                *len += more;
+            }
             _ => log.given.push_back(given),
         }
         if log.given.len() > log.most {

@@ -59,7 +59,7 @@ pub struct Epoch<T> {
     /// Whether nothing is left, whatever the budget of steps.
     drained: bool,
     /// Where its nodes stood when it ended.
-    ended: Option<Arc<Cursors>>,
+    ended: Option<std::result::Result<Cursors, Arc<Error>>>,
     blocking: bool,
     state: State<T>,
     /// For figures; outlives the state.
@@ -214,7 +214,9 @@ impl<T: Send + 'static> Epoch<T> {
             (State::Running(running), ..) => {
                 saved(running.save(self.delivered + self.failed).unwrap_or_default())?
             }
-            (_, Some(ended), _) => (**ended).clone(),
+            (_, Some(ended), _) => {
+                ended.clone().map_err(|error| Error::new(error.kind(), error.to_string()))?
+            }
             (_, None, Some((state, _))) => state.cursors(),
             (_, None, None) => Cursors::default(),
         };
@@ -226,8 +228,10 @@ impl<T: Send + 'static> Epoch<T> {
         if let State::Running(running) = &self.state
             && self.engine.settings.resumable
         {
-            let cursors = running.save(self.delivered + self.failed).map(saved).and_then(Result::ok);
-            self.ended = cursors.filter(|_| !self.drained).or(Some(Cursors::default())).map(Arc::new);
+            self.ended = match running.save(self.delivered + self.failed) {
+                Some(saving) if !self.drained => Some(saved(saving).map_err(Arc::new)),
+                _ => Some(Ok(Cursors::default())),
+            };
         }
         self.state = State::Done;
     }
@@ -252,7 +256,7 @@ impl<T: Send + 'static> Epoch<T> {
                     // still give back.
                     let position = match &self.device {
                         Some(figures) => figures.taken.load(Ordering::Relaxed),
-                        None => self.delivered + self.failed,
+                        None => self.delivered + self.failed - u64::from(self.taken),
                     };
                     running.trim(position);
                     running
@@ -350,7 +354,10 @@ impl Stand {
         let state = |progress, cursors: &Cursors| super::State::new(flow, settings, progress, cursors);
         let Some(progress) = taken else {
             let begun = Progress { epoch: number, ..Progress::default() };
-            return Ok(self.goes_on.clone().unwrap_or_else(|| state(begun, &Cursors::default())));
+            return Ok(self
+                .goes_on
+                .as_ref()
+                .map_or_else(|| state(begun, &Cursors::default()), |goes_on| goes_on.within(settings)));
         };
         let cursors = match self.way.get().filter(|_| !progress.drained) {
             Some(way) => saved(Saving::all(&**way, Place::at(progress.delivered + progress.skipped)))?,

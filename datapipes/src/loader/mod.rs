@@ -157,7 +157,9 @@ impl<T: Send + 'static> DataLoader<T> {
     }
 
     /// The same where the graph was changed since: nodes that are what they were (by name, kind and settings) keep their
-    /// place (a mix also with other weights); one that is new or other stands where its reader does, and begins with nothing.
+    /// place (a mix also with other weights). What may come, go and change are steps of one in, one out, and prefetch; they
+    /// stand where their readers do. A shuffle, a batch, a filter or a source has to be what it was: what it held and made
+    /// cannot be made again by another.
     ///
     /// # Errors
     /// As [`resume`](DataLoader::resume), but for what differs in the graph. With other ranks than the state's, the graph
@@ -172,6 +174,7 @@ impl<T: Send + 'static> DataLoader<T> {
             return Err(epoch::not_resumable());
         }
         let (state, goes_on) = state.for_graph(flow, settings, edited)?;
+        self.engine.fits(&goes_on.cursors)?;
         let (engine, on_error, latest) = (self.engine.clone(), self.on_error.clone(), self.latest.clone());
         Ok(Epoch::new(engine, state.epoch(), on_error, latest, Some((state, goes_on))))
     }

@@ -27,7 +27,10 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
         let (count, places) = (inputs.len(), cycle.min(inputs.len()));
         let turns = match cx.kept() {
             Ok(Some(Turns(state))) if state.2.len() != places || state.3 > count as u64 => {
-                return Items::fail(Reader::damaged("a state of another number of inputs"));
+                return Items::fail(crate::Error::new(
+                    crate::ErrorKind::Config,
+                    "a state of another number of inputs",
+                ));
             }
             Ok(kept) => kept.unwrap_or(Turns((0, 0, vec![None; places], 0))),
             Err(error) => return Items::fail(error),
@@ -100,7 +103,7 @@ impl Wire for Turns {
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         let state: (u64, u64, Vec<Option<u64>>, u64) = Wire::decode(from)?;
         if state.2.iter().flatten().any(|&input| input >= state.3) {
-            return Err(Reader::damaged("an input that has not begun is open"));
+            return Err(crate::Error::new(crate::ErrorKind::Config, "an input that has not begun is open"));
         }
         Ok(Turns(state))
     }

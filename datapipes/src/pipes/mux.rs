@@ -49,7 +49,12 @@ pub(super) fn by_turns<T: Send + 'static>(
     // Whose turn it is, and which are exhausted.
     let (mut turn, mut ended) = match cx.kept::<(u64, Vec<bool>)>() {
         Ok(Some((turn, ended))) if ended.len() == inputs.len() => (turn as usize, ended),
-        Ok(Some(_)) => return Items::fail(Reader::damaged("a state of another number of inputs")),
+        Ok(Some(_)) => {
+            return Items::fail(crate::Error::new(
+                crate::ErrorKind::Config,
+                "a state of another number of inputs",
+            ));
+        }
         Ok(None) => (0, vec![false; inputs.len()]),
         Err(error) => return Items::fail(error),
     };

@@ -78,6 +78,12 @@ fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<Clone
     }
     let (uneven, cx) = (cx.uneven().unwrap_or(Uneven::Allow), cx.clone());
     let pad = pad.filter(|_| uneven == Uneven::Pad);
+    if again > world as u64 {
+        return Items::fail(
+            Error::new(ErrorKind::Config, "more items were kept to pad with than there are ranks")
+                .at(cx.node()),
+        );
+    }
     Items::generate(async move |out| {
         // The first items of the stream, which any rank may have to repeat, and where they are.
         let (mut first, mut held) = (Vec::new(), Vec::new());

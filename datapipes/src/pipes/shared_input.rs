@@ -125,7 +125,7 @@ impl<T> Queues<T> {
         self.dealt[index] += 1;
         let wanted = self.wanted.as_ref().and_then(|wanted| wanted[index].as_ref());
         // What ends the stream is wanted anywhere.
-        let is_end = item.as_ref().is_err_and(|error| error.kind() == ErrorKind::Panic);
+        let is_end = item.as_ref().is_err_and(|error| !error.kind().is_about_an_item());
         if self.outs.is_open(index) && (is_end || wanted.is_none_or(|wanted| wanted.next(place) == place)) {
             self.queues[index].push_back(item);
         }

@@ -117,13 +117,20 @@ impl Wire for Kept {
         let (steps, words) = (from.number()?, from.number()?);
         let draining: Option<(u64, u64)> = Wire::decode(from)?;
         let (before, errors) = (from.number()?, Vec::decode(from)?);
-        if steps > words || draining.is_some_and(|(all, left)| left > all) {
+        if steps > words
+            || words > FAR
+            || before > FAR
+            || draining.is_some_and(|(all, left)| left > all)
+            || !errors.is_sorted_by(|a, b| a < b)
+        {
             return Err(Reader::damaged("numbers of a shuffle that contradict each other"));
         }
         Ok(Kept { steps, words, draining, before, errors })
     }
 }
 
+/// Nothing comes so far.
+const FAR: u64 = 1 << 62;
 /// Words gone through at once, from the last one back.
 const BLOCK: u64 = 4096;
 

@@ -96,6 +96,45 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Whether nodes can be put where these say.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if neighbours were worked on together that are not now, or the other way round;
+    /// [`ErrorKind::Corrupt`] if it is not of this graph.
+    pub(crate) fn fits(&self, cursors: &Cursors) -> crate::Result<()> {
+        let plan = &self.plan;
+        let segments = plan.segments.iter().map(|segment| &segment.nodes).chain(&plan.groups);
+        let pieces: HashMap<usize, u64> =
+            segments.clone().filter_map(|nodes| self.flow.piece(nodes)).collect();
+        let lasts: Vec<usize> = segments.filter_map(|nodes| nodes.last().copied()).collect();
+        for (id, node) in self.flow.nodes.iter().enumerate() {
+            let Some(cursor) = cursors.get(&node.name) else { continue };
+            let (hints, is_pipe) = (node.hints(), matches!(node.node.op, Op::Pipe(_)));
+            let whole =
+                cursor.outputs.len() == node.node.outputs() && cursor.inputs.len() <= node.inputs.len();
+            let passes = hints.arity == Arity::One
+                || matches!(hints.facts.role, Role::Shuffle | Role::ShuffleWithinRank | Role::Batch(_));
+            if !whole || (cursor.unordered && !(is_pipe && passes)) {
+                return Err(
+                    Error::new(ErrorKind::Corrupt, "a state that no such node can have").at(&node.name)
+                );
+            }
+            let is_cut = is_pipe && (hints.shardable || pieces.contains_key(&id)) && !hints.facts.by_position;
+            let fits = match cursor.unordered {
+                true => !hints.shardable || self.settings.workers == 0 || lasts.contains(&id),
+                false => pieces.get(&id) == Some(&cursor.round),
+            };
+            if is_cut && !fits {
+                let message = "it was worked on in pieces together with its neighbours that is worked on alone now, or the \
+                               other way round: concurrency or processes of one of them are others";
+                return Err(Error::new(ErrorKind::Config, message).at(&node.name));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
         drop(self.pool.take());
@@ -282,20 +321,22 @@ impl EpochRun {
     /// The input of what distributes over concatenation, with a log of pieces, and what sifts its output.
     fn pieces(
         self: &Arc<Self>,
-        above: (usize, usize),
-        last: usize,
+        nodes: &[usize],
         round: u64,
         wanted: Option<&Wanted>,
     ) -> (AnyItems, Option<Arc<Pieces>>, Option<Runs>) {
-        let cursor = self.cursor(last, wanted);
+        let flow = &self.engine.flow;
+        let above = flow.nodes[nodes[0]].inputs[0];
+        let (key, through) = flow.piece(nodes).expect("one of them is not one in one out");
+        let cursor = self.cursor(key, wanted);
         let again = cursor.zip(wanted).map(|(cursor, wanted)| Pieces::again(cursor, wanted));
         let (of_input, runs) = match again {
             Some((of_input, runs)) => (Some(of_input), Some(runs)),
             None => (wanted.cloned(), None),
         };
         let Wired { items, trace } = self.stream(above, round, of_input.as_ref());
-        let name = self.engine.flow.nodes[last].name.clone();
-        let pieces = trace.map(|trace| Pieces::new(name, self.trim.clone(), trace));
+        let name = flow.nodes[key].name.clone();
+        let pieces = trace.map(|trace| Pieces::new(name, through, self.trim.clone(), trace));
         if let (Some(pieces), Some(cursor), Some(of_input)) = (&pieces, cursor, &of_input) {
             pieces.resume(cursor, of_input.holes().len() as u64);
         }
@@ -366,7 +407,7 @@ impl EpochRun {
             let Wired { items, trace } = self.stream(above, round, wanted);
             (items, trace, None, None)
         } else {
-            let (items, pieces, runs) = self.pieces(above, last, round, wanted);
+            let (items, pieces, runs) = self.pieces(&plan.nodes, round, wanted);
             (items, pieces.clone().map(|pieces| pieces as Arc<dyn Trace>), pieces, runs)
         };
         let chain =
@@ -449,7 +490,7 @@ impl EpochRun {
                 let edge =
                     self.engine.flow.nodes[self.engine.flow.nodes[group[0]].inputs[0].0].node.edge.clone();
                 let chain = Chain { links: self.links(group, round), input: edge.clone() };
-                let apply = move |piece, first| chain.apply(piece, first);
+                let apply = move |piece, first| chain.apply_caught(piece, first);
                 vec![pieced(one(inputs), &edge, &node.edge, pieces.clone(), apply)]
             }
             _ => applies(inputs),
@@ -587,9 +628,9 @@ impl EpochRun {
                 recorder: None,
             };
         }
-        if let Some(&first) = self.engine.plan.groups[id].first() {
-            let (items, pieces, runs) =
-                self.pieces(self.engine.flow.nodes[first].inputs[0], id, round, wanted);
+        let group = &self.engine.plan.groups[id];
+        if !group.is_empty() {
+            let (items, pieces, runs) = self.pieces(group, round, wanted);
             let trace = pieces.map(Ways::Pieces);
             let (context, runs) = (context.with_keeper(nothing), runs.map(|runs| vec![runs]));
             return Keeping { context, inputs: vec![items], trace, runs, recorder: None };
@@ -650,6 +691,9 @@ impl EpochRun {
             && let Some(held) = pipe.held(&context.with_keeper(keeper.clone()))
             && let Some(input) = cursor.inputs.first()
         {
+            let sound = held.is_sorted_by(|a, b| a < b) && held.last().is_none_or(|&last| last < input.from);
+            // What is no list of places in the input fails where the pipe reads what it kept.
+            let held = if sound { held } else { Vec::new() };
             *first = Some(Wanted::new(held, input.from));
         }
         let (mut inputs, mut traces) = (Vec::new(), Vec::new());

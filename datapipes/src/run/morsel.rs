@@ -52,6 +52,12 @@ impl Chain {
         items
     }
 
+    /// The same in a poll, where a pipe that panics when it is applied is an error of its own.
+    pub(super) fn apply_caught(&self, items: AnyItems, first: u64) -> AnyItems {
+        catch_unwind(AssertUnwindSafe(|| self.apply(items, first)))
+            .unwrap_or_else(|payload| self.output().fail(self.name(Error::panic(payload))))
+    }
+
     pub(super) fn name(&self, error: Error) -> Error {
         error.at(self.links[0].context.node())
     }

@@ -261,7 +261,7 @@ impl Segment {
                 let above = input.restore(tap);
                 output.erase(pieced(above, &input, &output, pieces.clone(), move |piece, _| {
                     let first = taken.lock().unwrap_or_else(PoisonError::into_inner).taken;
-                    chain.apply(piece, first)
+                    chain.apply_caught(piece, first)
                 }))
             }
         }

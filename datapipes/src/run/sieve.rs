@@ -121,7 +121,7 @@ impl ErasedChunks for Sieve {
                     self.run.0,
                     self.wanted.from()
                 );
-                let error = Error::new(ErrorKind::Corrupt, message).at(&self.node);
+                let error = Error::new(ErrorKind::Config, message).at(&self.node);
                 return Poll::Ready(Some(self.edge.fail_chunk(error)));
             };
             let places = self.places(chunk.len);

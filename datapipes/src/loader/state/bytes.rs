@@ -65,7 +65,7 @@ impl State {
 /// No epoch comes so far.
 const FAR: u64 = 1 << 62;
 /// Nothing holds so many pieces and items at once.
-const MANY: u64 = 1 << 32;
+const MANY: u64 = 1 << 24;
 
 fn is_sane(cursor: &Cursor) -> bool {
     let near = |number: &u64| *number < FAR;

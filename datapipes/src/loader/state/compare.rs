@@ -6,7 +6,7 @@ use super::{Saved, SavedNode, State, elastic, nodes};
 use crate::graph::Flow;
 use crate::run::GoesOn;
 use crate::settings::Settings;
-use crate::{Error, ErrorKind, Result};
+use crate::{Arity, Error, ErrorKind, Result, Role};
 
 /// What a graph may have become since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,20 @@ impl State {
         }
         if edited != Edited::Matching {
             differences.extend(compare(&saved.nodes, &now, edited == Edited::Weights));
+        } else {
+            differences.extend(misfits(&saved.nodes, &now, flow));
+        }
+        if edited != Edited::No && differences.is_empty() && !compare(&saved.nodes, &now, false).is_empty() {
+            let any_order = state.cursors().values().any(|cursor| cursor.unordered);
+            let ranks = settings.rank.world > 1 && !compare(&saved.nodes, &now, true).is_empty();
+            let reweighted = settings.rank.world > 1 && !ranks;
+            match (any_order, reweighted) {
+                (true, _) => differences.push("its items came in any order, so that another graph has no place in it".to_owned()),
+                (_, true) => differences.push(
+                    "ranks would change their weights at other places; weights change at the beginning of an epoch there".to_owned(),
+                ),
+                _ => {}
+            }
         }
         if !differences.is_empty() {
             let message = format!("the state is of another run: {}", differences.join("; "));
@@ -71,6 +85,38 @@ impl State {
         let goes_on = GoesOn { position: state.position(), cursors: Arc::new(cursors), elsewhere };
         Ok((state, goes_on))
     }
+}
+
+/// What stands in the way of an edited graph. A step of one in, one out may come, go and change; what looks at its input as a
+/// whole, or gives another number of items, makes again what it made since it kept its place, and so has to have above it
+/// what it had. (Mixes may have other weights.)
+fn misfits(then: &[SavedNode], now: &[SavedNode], flow: &Flow) -> Vec<String> {
+    let passes = |id: usize| {
+        let hints = flow.nodes[id].hints();
+        hints.resumable && (hints.arity == Arity::One && (hints.shardable || hints.facts.by_position))
+            || matches!(hints.facts.role, Role::Prefetch(_))
+    };
+    let same = |a: &SavedNode, b: &SavedNode| {
+        a.name == b.name && a.kind == b.kind && but_weights(a) == but_weights(b)
+    };
+    let mut problems = Vec::new();
+    for (id, node) in now.iter().enumerate() {
+        if !passes(id) && !then.iter().any(|other| same(other, node)) {
+            problems.push(match then.iter().find(|other| other.name == node.name) {
+                Some(other) => format!(
+                    "`{}` was {}({}), and is {}({}), so that what it made cannot be made again",
+                    node.name, other.kind, other.settings, node.kind, node.settings
+                ),
+                None => format!("`{}` is new, and not one in one out", node.name),
+            });
+        }
+    }
+    for node in then.iter().filter(|node| node.cursor.is_some()) {
+        if !now.iter().any(|other| other.name == node.name) {
+            problems.push(format!("`{}` is gone, and was not one in one out", node.name));
+        }
+    }
+    problems
 }
 
 /// What differs, node by node.

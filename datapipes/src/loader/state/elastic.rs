@@ -39,6 +39,9 @@ pub(super) fn rescaled(saved: &Saved, flow: &Flow, settings: &Settings) -> Resul
     if saved.skipped > 0 {
         return Err(refused(format!("{} items were skipped, which ranks count differently", saved.skipped)));
     }
+    if saved.nodes.iter().filter_map(|node| node.cursor.as_ref()).any(|cursor| cursor.unordered) {
+        return Err(refused("items came in any order, so that no two ranks stand at one place".to_owned()));
+    }
     let chain = Chain::of(flow).map_err(refused)?;
     let mut saved = saved.clone();
     let mut each = [1, 1];

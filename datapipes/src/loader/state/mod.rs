@@ -127,6 +127,12 @@ impl State {
         self.0.finished && self.position() > 0 && self.0.nodes.iter().all(|node| node.cursor.is_none())
     }
 
+    /// The same for a loader with another budget of steps.
+    pub(super) fn within(&self, settings: &Settings) -> State {
+        let spent = settings.max_steps.is_some_and(|steps| self.delivered() >= steps);
+        State(Arc::new(Saved { finished: self.is_at_end() || spent, ..(*self.0).clone() }))
+    }
+
     /// The items and errors that came out of the graph.
     pub(super) fn position(&self) -> u64 {
         self.0.delivered + self.0.skipped

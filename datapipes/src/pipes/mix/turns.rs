@@ -94,7 +94,7 @@ impl Turns {
             && then.is_sorted_by(|a, b| a.0 < b.0)
             && then.iter().all(|(_, shares)| shares.len() == inputs);
         if !sound {
-            return Err(Error::new(ErrorKind::Corrupt, "what a mix kept does not fit its inputs"));
+            return Err(Error::new(ErrorKind::Config, "what a mix kept does not fit its inputs"));
         }
         if by != self.by.is_some() {
             let message =
@@ -271,7 +271,7 @@ mod tests {
             ((9, 0, vec![true; 2]), (vec![(5, vec![1, 1]), (5, vec![1, 2])], false)),
         ];
         for kept in wrong {
-            assert_eq!(turns(&[1.0, 2.0]).go_on(kept, 0).unwrap_err().kind(), ErrorKind::Corrupt);
+            assert_eq!(turns(&[1.0, 2.0]).go_on(kept, 0).unwrap_err().kind(), ErrorKind::Config);
         }
         let by = ((0, 0, vec![true; 2]), (vec![(0, vec![1, 2])], true));
         assert_eq!(turns(&[1.0, 2.0]).go_on(by, 0).unwrap_err().kind(), ErrorKind::Config);
