@@ -198,10 +198,10 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         self.next.load(Relaxed)
     }
 
-    /// Lets the next `iter` go on behind the batches of a [state](BurnLoader::state), and the ones after it be the epochs that
+    /// Lets the next `iter` resume behind the batches of a [state](BurnLoader::state), and the ones after it be the epochs that
     /// follow. Where the state is that of an epoch at its end, the next one begins.
     ///
-    /// Burn's learner counts its own epochs: let it go on with the same one from its checkpoint. Its progress begins with
+    /// Burn's learner counts its own epochs: let it resume the same one from its checkpoint. Its progress begins with
     /// the batches that have been; how many items those had is estimated where only batches say.
     ///
     /// # Errors

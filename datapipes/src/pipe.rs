@@ -144,7 +144,7 @@ pub trait Pipe<In>: Send + Sync + 'static {
         Facts::default()
     }
 
-    /// Whether an epoch that was stopped can go on in the middle of what it gives. True for a pipe that is shardable, since
+    /// Whether an epoch can be resumed in the middle of what it gives. True for a pipe that is shardable, since
     /// that has no state. One that looks at the stream as a whole has to [keep](Context::keep) its state and to begin with
     /// what it [kept](Context::kept), or to go [by position](Facts::by_position), and says so here; else
     /// [`build`](crate::loader::Builder::build) refuses a loader that is meant to be
@@ -253,7 +253,7 @@ pub struct Facts {
     pub selects: bool,
     /// Whether its items exist only once, so that nothing can be read again. False unless said otherwise.
     pub once: bool,
-    /// What to use instead where an epoch [may have to go on](Pipe::is_resumable), if the node cannot: what `build()` says.
+    /// What to use instead where an epoch [may be resumed](Pipe::is_resumable), if the node cannot: what `build()` says.
     pub instead: Option<&'static str>,
     /// What it does to the data set as a whole.
     pub role: Role,
@@ -417,7 +417,7 @@ pub trait Source: Send + Sync + 'static {
         None
     }
 
-    /// Whether it [keeps](Context::keep) something to go on from: where it finds what it [kept](Context::kept), it begins
+    /// Whether it [keeps](Context::keep) something to be resumed from: where it finds what it [kept](Context::kept), it begins
     /// behind what it had given then, by itself. By default not: it is opened from the beginning, and what had been given
     /// is left out behind it, or it goes [by position](Facts::by_position).
     fn keeps(&self) -> bool {
@@ -443,7 +443,7 @@ pub trait Join<In: Inputs>: Send + Sync + 'static {
     /// The output for these inputs.
     fn join(&self, inputs: In::Streams, cx: &Context) -> Items<Self::Out>;
 
-    /// Whether it [keeps](Context::keep) what it takes to go on in the middle of what it gives; see
+    /// Whether it [keeps](Context::keep) what it takes to be resumed in the middle of what it gives; see
     /// [`Pipe::is_resumable`].
     fn is_resumable(&self) -> bool {
         false
@@ -513,7 +513,7 @@ pub trait Split<In>: Send + Sync + 'static {
     /// The outputs for this input.
     fn split(&self, input: Items<In>, cx: &Context) -> Vec<Items<Self::Out>>;
 
-    /// Whether it [keeps](Context::keep) what it takes to go on in the middle of what it gives; see
+    /// Whether it [keeps](Context::keep) what it takes to be resumed in the middle of what it gives; see
     /// [`Pipe::is_resumable`].
     fn is_resumable(&self) -> bool {
         false
@@ -539,7 +539,7 @@ pub trait Rerun<In>: Send + Sync + 'static {
     /// beginning, with other random numbers and origins.
     fn rerun(&self, upstream: Upstream<In>, cx: &Context) -> Items<Self::Out>;
 
-    /// Whether it [keeps](Context::keep) what it takes to go on in the middle of what it gives; see
+    /// Whether it [keeps](Context::keep) what it takes to be resumed in the middle of what it gives; see
     /// [`Pipe::is_resumable`].
     fn is_resumable(&self) -> bool {
         false

@@ -66,7 +66,7 @@ where
     })
 }
 
-/// Carries a state from item to item, and keeps it where an epoch may have to go on; see [`Graph::scan_kept`].
+/// Carries a state from item to item, and keeps it where an epoch may be resumed; see [`Graph::scan_kept`].
 #[derive(Clone, Debug)]
 pub struct ScanKept<S, F>(Scan<S, F>);
 

@@ -38,7 +38,7 @@ use crate::{Result, Writer};
 /// It holds numbers: seed and epoch, how many items were delivered, and for each node, by name, how far it had come.
 /// Nothing of threads, workers, queues or machines is in it, nor are samples, as far as this library's pipes go. What a
 /// pipe of one's own [keeps](crate::Context::keep) is in it as well, and so is the state of a
-/// [`scan_kept`](Graph::scan_kept): samples, if it keeps samples.
+/// [`scan_kept`](crate::Graph::scan_kept): samples, if it keeps samples.
 ///
 /// As bytes ([`to_bytes`](State::to_bytes)) it is:
 /// - some tens of bytes for each node that keeps something, also for a shuffle buffer of any size;
