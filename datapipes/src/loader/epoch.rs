@@ -208,7 +208,8 @@ impl<T: Send + 'static> Epoch<T> {
                 saved(running.save(self.delivered + self.failed).unwrap_or_default())?
             }
             (_, Some(ended), _) => (**ended).clone(),
-            (_, None, Some((state, _))) => state.cursors(),
+            // Of a graph that was changed they are not those of the state.
+            (_, None, Some((_, goes_on))) => (*goes_on.cursors).clone(),
             (_, None, None) => Cursors::default(),
         };
         Ok(super::State::new(flow, settings, progress, &cursors))

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::{Saved, SavedNode, State, elastic, nodes};
-use crate::graph::Flow;
-use crate::run::GoesOn;
+use crate::graph::{Flow, FlowNode, Op};
+use crate::keep::{Cursor, Input};
+use crate::run::{Cursors, GoesOn};
 use crate::settings::Settings;
-use crate::{Error, ErrorKind, Result};
+use crate::{Arity, Error, ErrorKind, Result, Role};
 
 /// What a graph may have become since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +69,62 @@ impl State {
                     && then.inputs.len() == now.inputs.len()
             })
         });
+        if edited == Edited::Matching && !cursors.is_empty() {
+            stand_in(saved, flow, &mut cursors);
+        }
         let goes_on = GoesOn { position: state.position(), cursors: Arc::new(cursors), elsewhere };
         Ok((state, goes_on))
     }
+}
+
+/// Says where pipes stand that are new, or other than they were: one that has other settings, behind what it had taken; one
+/// that is new, where its reader does. What goes back a little to go on, and has such a pipe above it, cannot tell what it had
+/// given from what it had not, so that it gives all of it again.
+fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
+    let mut is_other = vec![false; flow.nodes.len()];
+    for (id, node) in flow.nodes.iter().enumerate() {
+        let own = matches!(node.node.op, Op::Pipe(_)) && !passes(node) && !cursors.contains_key(&node.name);
+        is_other[id] = own || node.inputs.iter().any(|&(above, _)| is_other[above]);
+    }
+    let mut places = vec![None; flow.nodes.len()];
+    places[flow.root.0] = Some((saved.delivered + saved.skipped, true));
+    for (id, node) in flow.nodes.iter().enumerate().rev() {
+        let Some((place, is_plain)) = places[id] else { continue };
+        let inputs: Vec<Input> = match cursors.get_mut(&node.name) {
+            Some(cursor) => {
+                if let [output] = &mut cursor.outputs[..]
+                    && is_other[id]
+                {
+                    (*output, cursor.pieces) = (place, Vec::new());
+                }
+                cursor.inputs.clone()
+            }
+            None if passes(node) => vec![Input { from: place, reach: place, held: Vec::new() }],
+            None if matches!(node.node.op, Op::Pipe(_)) && !node.hints().facts.by_position => {
+                let was =
+                    saved.nodes.iter().find(|was| *was.name == *node.name && was.kind == node.node.kind);
+                let input = match was.and_then(|was| was.cursor.as_ref()?.inputs.first()) {
+                    Some(input) => input.clone(),
+                    None if is_plain => Input { from: place, reach: place, held: Vec::new() },
+                    // What its reader held is taken through it.
+                    None => continue,
+                };
+                let inputs = vec![input];
+                let cursor = Cursor { outputs: vec![place], inputs: inputs.clone(), ..Cursor::default() };
+                cursors.insert(node.name.clone(), cursor);
+                inputs
+            }
+            None => continue,
+        };
+        for (&(above, _), input) in node.inputs.iter().zip(inputs) {
+            places[above] = Some((input.from, is_plain && input.reach == input.from));
+        }
+    }
+}
+
+/// Whether it has no place of its own.
+fn passes(node: &FlowNode) -> bool {
+    matches!(node.hints().facts.role, Role::Prefetch(_)) || node.hints().arity == Arity::One
 }
 
 /// What differs, node by node.
