@@ -77,39 +77,41 @@ impl State {
     }
 }
 
-/// Says where pipes stand that are new, or other than they were: one that has other settings, behind what it had taken; one
-/// that is new, where its reader does. What goes back a little to go on, and has such a pipe above it, cannot tell what it had
-/// given from what it had not, so that it gives all of it again.
+/// Says where pipes stand that are new, or other than they were: one that is new where its reader does; one that has other
+/// settings at the oldest item that it held, or behind what it had taken. What has such a pipe above it cannot tell by their
+/// positions which items it held, or which of what it would give again it had given: it gives all of it again, and if it held
+/// items begins with nothing as well. So some items may come twice, and none is left out.
 fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
+    let is_pipe = |node: &FlowNode| matches!(node.node.op, Op::Pipe(_)) && !passes(node);
     let mut is_other = vec![false; flow.nodes.len()];
     for (id, node) in flow.nodes.iter().enumerate() {
-        let own = matches!(node.node.op, Op::Pipe(_)) && !passes(node) && !cursors.contains_key(&node.name);
-        is_other[id] = own || node.inputs.iter().any(|&(above, _)| is_other[above]);
+        let above = node.inputs.iter().any(|&(above, _)| is_other[above]);
+        is_other[id] = above || is_pipe(node) && !cursors.contains_key(&node.name);
     }
     let mut places = vec![None; flow.nodes.len()];
-    places[flow.root.0] = Some((saved.delivered + saved.skipped, true));
+    places[flow.root.0] = Some(saved.delivered + saved.skipped);
+    let at = |place| Input { from: place, reach: place, held: Vec::new() };
     for (id, node) in flow.nodes.iter().enumerate().rev() {
-        let Some((place, is_plain)) = places[id] else { continue };
-        let inputs: Vec<Input> = match cursors.get_mut(&node.name) {
+        let Some(place) = places[id] else { continue };
+        let inputs = match cursors.get_mut(&node.name) {
             Some(cursor) => {
-                if let [output] = &mut cursor.outputs[..]
-                    && is_other[id]
-                {
-                    (*output, cursor.pieces) = (place, Vec::new());
+                if is_other[id] && cursor.outputs.len() == 1 {
+                    (cursor.outputs[0], cursor.pieces) = (place, Vec::new());
+                    if let [input] = &mut cursor.inputs[..]
+                        && input.reach < input.from
+                    {
+                        *input = at(input.reach);
+                        (cursor.kept, cursor.unordered) = (Vec::new(), false);
+                    }
                 }
                 cursor.inputs.clone()
             }
-            None if passes(node) => vec![Input { from: place, reach: place, held: Vec::new() }],
-            None if matches!(node.node.op, Op::Pipe(_)) && !node.hints().facts.by_position => {
+            None if passes(node) => vec![at(place)],
+            None if is_pipe(node) && !node.hints().facts.by_position => {
                 let was =
                     saved.nodes.iter().find(|was| *was.name == *node.name && was.kind == node.node.kind);
-                let input = match was.and_then(|was| was.cursor.as_ref()?.inputs.first()) {
-                    Some(input) => input.clone(),
-                    None if is_plain => Input { from: place, reach: place, held: Vec::new() },
-                    // What its reader held is taken through it.
-                    None => continue,
-                };
-                let inputs = vec![input];
+                let input = was.and_then(|was| was.cursor.as_ref()?.inputs.first());
+                let inputs = vec![at(input.map_or(place, |input| input.reach))];
                 let cursor = Cursor { outputs: vec![place], inputs: inputs.clone(), ..Cursor::default() };
                 cursors.insert(node.name.clone(), cursor);
                 inputs
@@ -117,7 +119,7 @@ fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
             None => continue,
         };
         for (&(above, _), input) in node.inputs.iter().zip(inputs) {
-            places[above] = Some((input.from, is_plain && input.reach == input.from));
+            places[above] = Some(input.from);
         }
     }
 }

@@ -123,12 +123,23 @@ fn row_119_a_changed_graph_is_stopped_again() {
         || Graph::range(0..90).filter(|n| n % 3 != 1).shuffle(12).batch(4),
         || some().batch(4).unbatch().filter(|n| n % 2 == 0).batch(2),
     ];
+    let (whole, _) = taken(&loader(some().batch(4), 7), usize::MAX);
     for (number, graph) in changed.into_iter().enumerate() {
         for stop in [1, 5, 12] {
             let (_, state) = taken(&loader(some().batch(4), 7), stop);
             let changed = loader(graph(), 7);
             let epoch = || changed.resume_matching(&state).unwrap().blocking();
             let rest: Vec<Vec<u64>> = epoch().map(Result::unwrap).collect();
+            // Nothing that is wanted of what was left is left out.
+            let came: Vec<u64> = rest.concat().iter().map(|n| n % 1000).collect();
+            let wanted = |n: &&u64| match number {
+                3 => *n % 3 == 0,
+                5 => *n % 2 == 0,
+                _ => true,
+            };
+            let left = whole[stop..].concat();
+            let missing: Vec<_> = left.iter().filter(wanted).filter(|n| !came.contains(n)).collect();
+            assert!(missing.is_empty(), "graph {number}, stopped after {stop}: {missing:?}, {:#?}", state.0);
             for again in 0..=rest.len() {
                 let mut epoch = epoch();
                 let first: Vec<Vec<u64>> = epoch.by_ref().take(again).map(Result::unwrap).collect();
