@@ -217,7 +217,8 @@ impl<T: Send + 'static> Epoch<T> {
             (_, Some(ended), _) => {
                 ended.clone().map_err(|error| Error::new(error.kind(), error.to_string()))?
             }
-            (_, None, Some((state, _))) => state.cursors(),
+            // Of a graph that was changed they are not those of the state.
+            (_, None, Some((_, goes_on))) => (*goes_on.cursors).clone(),
             (_, None, None) => Cursors::default(),
         };
         Ok(super::State::new(flow, settings, progress, &cursors))

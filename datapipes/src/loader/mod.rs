@@ -157,13 +157,33 @@ impl<T: Send + 'static> DataLoader<T> {
     }
 
     /// The same where the graph was changed since: nodes that are what they were (by name, kind and settings) keep their
-    /// place (a mix also with other weights). What may come, go and change are steps of one in, one out, and prefetch; they
-    /// stand where their readers do. A shuffle, a batch, a filter or a source has to be what it was: what it held and made
-    /// cannot be made again by another.
+    /// place (a mix also with other weights); one that is new or other begins with nothing.
+    ///
+    /// A new one stands where its reader does. One with other settings stands behind what it had taken, or, if it held items
+    /// (a shuffle buffer), at the oldest of them. One-in-one-out steps may come and go, with everything else exact. What reads
+    /// from another pipe that is new or other gives again what it goes back to, and begins with nothing at the oldest item that
+    /// it held. So items of the last moments before the stop may come twice, and none is left out. What a node held that is gone
+    /// is gone with it.
     ///
     /// # Errors
     /// As [`resume`](DataLoader::resume), but for what differs in the graph. With other ranks than the state's, the graph
-    /// has to be what it was.
+    /// has to be what it was; so it has for a state whose items came in any order.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph};
+    ///
+    /// let before = DataLoader::builder(Graph::range(0..100).batch(4)).resumable().build()?;
+    /// let mut epoch = before.epoch(0).blocking();
+    /// assert_eq!(epoch.by_ref().take(3).count(), 3);
+    /// let state = epoch.state()?;
+    ///
+    /// let after = DataLoader::builder(Graph::range(0..100).map(|n| n * 10).batch(4)).resumable().build()?;
+    /// let problem = after.resume(&state).unwrap_err().to_string();
+    /// assert!(problem.ends_with("`batch` read `range`, and reads `map`; `map` is new"));
+    /// assert_eq!(after.resume_matching(&state)?.blocking().next().unwrap()?, [120, 130, 140, 150]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn resume_matching(&self, state: &State) -> Result<Epoch<T>> {
         self.resumed(state, Edited::Matching)
     }

@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 
-use crate::{Context, Facts, Graph, Items, Join, Reader};
+use crate::{Context, Facts, Graph, Items, Join};
 
 /// Takes one item from each input by turns; see [`Graph::mux`].
 #[derive(Clone, Debug)]

@@ -210,7 +210,10 @@ struct Book {
 
 impl Book {
     fn new(cx: Context, kept: Option<&Kept>) -> Self {
-        Book { cx, kept: kept.cloned().unwrap_or_default(), items: Vec::new(), oldest: 0, look: 0 }
+        // One that was put into a graph later may begin in the middle.
+        let begins = || Kept { before: cx.position(0), ..Kept::default() };
+        let kept = kept.cloned().unwrap_or_else(begins);
+        Book { cx, kept, items: Vec::new(), oldest: 0, look: 0 }
     }
 
     /// Notes the errors of a chunk that was taken just now: how many values are before each.

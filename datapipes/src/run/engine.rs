@@ -123,7 +123,8 @@ impl Engine {
             let is_cut = is_pipe && (hints.shardable || pieces.contains_key(&id)) && !hints.facts.by_position;
             let fits = match cursor.unordered {
                 true => !hints.shardable || self.settings.workers == 0 || lasts.contains(&id),
-                false => pieces.get(&id) == Some(&cursor.round),
+                // Of a node that was not there before it is 0.
+                false => cursor.round == 0 || pieces.get(&id) == Some(&cursor.round),
             };
             if is_cut && !fits {
                 let message = "it was worked on in pieces together with its neighbours that is worked on alone now, or the \

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::{Saved, SavedNode, State, elastic, nodes};
-use crate::graph::Flow;
-use crate::run::GoesOn;
+use crate::graph::{Flow, FlowNode, Op};
+use crate::keep::{Cursor, Input};
+use crate::run::{Cursors, GoesOn};
 use crate::settings::Settings;
 use crate::{Arity, Error, ErrorKind, Result, Role};
 
@@ -53,8 +54,6 @@ impl State {
         }
         if edited != Edited::Matching {
             differences.extend(compare(&saved.nodes, &now, edited == Edited::Weights));
-        } else {
-            differences.extend(misfits(&saved.nodes, &now, flow));
         }
         if edited != Edited::No && differences.is_empty() && !compare(&saved.nodes, &now, false).is_empty() {
             let any_order = state.cursors().values().any(|cursor| cursor.unordered);
@@ -82,41 +81,64 @@ impl State {
                     && then.inputs.len() == now.inputs.len()
             })
         });
+        if edited == Edited::Matching && !cursors.is_empty() {
+            stand_in(saved, flow, &mut cursors);
+        }
         let goes_on = GoesOn { position: state.position(), cursors: Arc::new(cursors), elsewhere };
         Ok((state, goes_on))
     }
 }
 
-/// What stands in the way of an edited graph. A step of one in, one out may come, go and change; what looks at its input as a
-/// whole, or gives another number of items, makes again what it made since it kept its place, and so has to have above it
-/// what it had. (Mixes may have other weights.)
-fn misfits(then: &[SavedNode], now: &[SavedNode], flow: &Flow) -> Vec<String> {
-    let passes = |id: usize| {
-        let hints = flow.nodes[id].hints();
-        hints.resumable && (hints.arity == Arity::One && (hints.shardable || hints.facts.by_position))
-            || matches!(hints.facts.role, Role::Prefetch(_))
-    };
-    let same = |a: &SavedNode, b: &SavedNode| {
-        a.name == b.name && a.kind == b.kind && but_weights(a) == but_weights(b)
-    };
-    let mut problems = Vec::new();
-    for (id, node) in now.iter().enumerate() {
-        if !passes(id) && !then.iter().any(|other| same(other, node)) {
-            problems.push(match then.iter().find(|other| other.name == node.name) {
-                Some(other) => format!(
-                    "`{}` was {}({}), and is {}({}), so that what it made cannot be made again",
-                    node.name, other.kind, other.settings, node.kind, node.settings
-                ),
-                None => format!("`{}` is new, and not one in one out", node.name),
-            });
+/// Says where pipes stand that are new, or other than they were: one that is new where its reader does; one that has other
+/// settings at the oldest item that it held, or behind what it had taken. What has such a pipe above it cannot tell by their
+/// positions which items it held, or which of what it would give again it had given: it gives all of it again, and if it held
+/// items begins with nothing as well. So some items may come twice, and none is left out.
+fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
+    let is_pipe = |node: &FlowNode| matches!(node.node.op, Op::Pipe(_)) && !passes(node);
+    let mut is_other = vec![false; flow.nodes.len()];
+    for (id, node) in flow.nodes.iter().enumerate() {
+        let above = node.inputs.iter().any(|&(above, _)| is_other[above]);
+        is_other[id] = above || is_pipe(node) && !cursors.contains_key(&node.name);
+    }
+    let mut places = vec![None; flow.nodes.len()];
+    places[flow.root.0] = Some(saved.delivered + saved.skipped);
+    let at = |place| Input { from: place, reach: place, held: Vec::new() };
+    for (id, node) in flow.nodes.iter().enumerate().rev() {
+        let Some(place) = places[id] else { continue };
+        let inputs = match cursors.get_mut(&node.name) {
+            Some(cursor) => {
+                if is_other[id] && cursor.outputs.len() == 1 {
+                    (cursor.outputs[0], cursor.pieces) = (place, Vec::new());
+                    if let [input] = &mut cursor.inputs[..]
+                        && input.reach < input.from
+                    {
+                        *input = at(input.reach);
+                        (cursor.kept, cursor.unordered) = (Vec::new(), false);
+                    }
+                }
+                cursor.inputs.clone()
+            }
+            None if passes(node) => vec![at(place)],
+            None if is_pipe(node) && !node.hints().facts.by_position => {
+                let was =
+                    saved.nodes.iter().find(|was| *was.name == *node.name && was.kind == node.node.kind);
+                let input = was.and_then(|was| was.cursor.as_ref()?.inputs.first());
+                let inputs = vec![at(input.map_or(place, |input| input.reach))];
+                let cursor = Cursor { outputs: vec![place], inputs: inputs.clone(), ..Cursor::default() };
+                cursors.insert(node.name.clone(), cursor);
+                inputs
+            }
+            None => continue,
+        };
+        for (&(above, _), input) in node.inputs.iter().zip(inputs) {
+            places[above] = Some(input.from);
         }
     }
-    for node in then.iter().filter(|node| node.cursor.is_some()) {
-        if !now.iter().any(|other| other.name == node.name) {
-            problems.push(format!("`{}` is gone, and was not one in one out", node.name));
-        }
-    }
-    problems
+}
+
+/// Whether it has no place of its own.
+fn passes(node: &FlowNode) -> bool {
+    matches!(node.hints().facts.role, Role::Prefetch(_)) || node.hints().arity == Arity::One
 }
 
 /// What differs, node by node.

@@ -65,22 +65,28 @@ fn row_119_a_step_with_another_name_is_another_step() {
     }
 }
 
+/// Where the state goes back to of what a node takes.
+fn from(state: &State, name: &str) -> usize {
+    let node = state.0.nodes.iter().find(|node| node.name == name).unwrap();
+    node.cursor.as_ref().unwrap().inputs[0].from as usize
+}
+
 #[test]
 fn row_119_a_new_shuffle_begins_with_nothing_where_its_reader_stands() {
     let graph = || Graph::range(0..90).filter(|n| n % 3 != 1);
     let (whole, _) = taken(&loader(graph().batch(4), 7), usize::MAX);
     for stop in [1, 6, 14] {
         let (first, state) = taken(&loader(graph().batch(4), 7), stop);
-        let refused = "`batch` read `filter`, and reads `shuffle`; `shuffle` is new";
-        let rest = matching(&state, graph().shuffle(8).batch(4), refused);
         assert_eq!(first, whole[..stop]);
-        // What was left, in an order that a buffer of 8 makes: the first of these comes out of the first 9.
-        let flat = rest.concat();
-        let left = whole[stop..].concat();
-        assert_ne!(flat, left);
+        let refused = "`batch` read `filter`, and reads `shuffle`; `shuffle` is new";
+        let flat = matching(&state, graph().shuffle(8).batch(4), refused).concat();
+        // What was left, and what the batches go back to, in an order that a buffer of 8 makes.
+        let left = whole.concat()[from(&state, "batch")..].to_vec();
+        assert!(left.len() >= whole[stop..].concat().len());
         let mut sorted = flat.clone();
         sorted.sort_unstable();
-        assert_eq!(sorted, left);
+        assert_eq!(sorted, left, "stopped at {stop}");
+        assert!(flat != left || left.len() < 5);
         for (place, item) in flat.iter().enumerate() {
             let came = left.iter().position(|other| other == item).unwrap();
             assert!(came <= place + 8, "item {item} of place {came} came at {place}");
@@ -88,23 +94,61 @@ fn row_119_a_new_shuffle_begins_with_nothing_where_its_reader_stands() {
     }
 }
 
-/// A batch of another size stands where its reader does, and begins with nothing; what is above keeps its place.
+/// A batch of another size begins with nothing behind the batches that it had made; what is above keeps its place.
 #[test]
-fn row_119_another_batch_size_goes_on_behind_what_was_taken() {
+fn row_119_another_batch_size_loses_nothing() {
+    let (whole, _) = taken(&loader(some().batch(4), 7), usize::MAX);
     for stop in [1usize, 5, 14] {
-        let (first, state) = taken(&loader(some().batch(4), 7), stop);
-        let rest = matching(&state, some().batch(3), "`batch` was batch(4), and is batch(3)");
-        println!("{stop}: {first:?}, {rest:?}");
-        let (first, state) = taken(&loader(Graph::range(0..60).batch(4), 7), stop);
-        let rest = matching(&state, Graph::range(0..60).batch(3), "`batch` was batch(4), and is batch(3)");
-        println!("{stop}: {first:?}, {rest:?}");
-        let (first, state) = taken(&loader(Graph::range(0..60).shuffle(8).batch(4), 7), stop);
-        let rest = matching(
-            &state,
-            Graph::range(0..60).batch(4),
-            "`shuffle` is gone; `batch` read `shuffle`, and reads `range`",
-        );
-        println!("{stop}: {first:?}, {rest:?}");
+        let (_, state) = taken(&loader(some().batch(4), 7), stop);
+        let from = from(&state, "batch");
+        assert!(from <= 4 * stop);
+        for size in [1, 3, 4 * stop + 5] {
+            let refused = format!("`batch` was batch(4), and is batch({size})");
+            let rest = matching(&state, some().batch(size), &refused);
+            let left: Vec<Vec<u64>> = whole.concat()[from..].chunks(size).map(<[u64]>::to_vec).collect();
+            assert_eq!(rest, left, "stopped at {stop}");
+        }
+    }
+}
+
+/// Such an epoch can be stopped again; what it goes on with then is what would have come.
+#[test]
+fn row_119_a_changed_graph_is_stopped_again() {
+    type Make = fn() -> Graph<Vec<u64>>;
+    let changed: [Make; 6] = [
+        || some().batch(3),
+        || some().map(|n| n + 1000).batch(4),
+        || some().shuffle(5).batch(4),
+        || Graph::range(0..90).filter(|n| n % 3 != 1).filter(|n| n % 3 != 2).shuffle(8).batch(4),
+        || Graph::range(0..90).filter(|n| n % 3 != 1).shuffle(12).batch(4),
+        || some().batch(4).unbatch().filter(|n| n % 2 == 0).batch(2),
+    ];
+    let (whole, _) = taken(&loader(some().batch(4), 7), usize::MAX);
+    for (number, graph) in changed.into_iter().enumerate() {
+        for stop in [1, 5, 12] {
+            let (_, state) = taken(&loader(some().batch(4), 7), stop);
+            let changed = loader(graph(), 7);
+            let epoch = || changed.resume_matching(&state).unwrap().blocking();
+            let rest: Vec<Vec<u64>> = epoch().map(Result::unwrap).collect();
+            // Nothing that is wanted of what was left is left out.
+            let came: Vec<u64> = rest.concat().iter().map(|n| n % 1000).collect();
+            let wanted = |n: &&u64| match number {
+                3 => *n % 3 == 0,
+                5 => *n % 2 == 0,
+                _ => true,
+            };
+            let left = whole[stop..].concat();
+            let missing: Vec<_> = left.iter().filter(wanted).filter(|n| !came.contains(n)).collect();
+            assert!(missing.is_empty(), "graph {number}, stopped after {stop}: {missing:?}, {:#?}", state.0);
+            for again in 0..=rest.len() {
+                let mut epoch = epoch();
+                let first: Vec<Vec<u64>> = epoch.by_ref().take(again).map(Result::unwrap).collect();
+                let state = State::from_bytes(&epoch.state().unwrap().to_bytes()).unwrap();
+                let more = loader(graph(), 7).resume(&state).unwrap().blocking().map(Result::unwrap);
+                let all: Vec<Vec<u64>> = first.into_iter().chain(more).collect();
+                assert_eq!(all, rest, "graph {number}, stopped after {stop}, and after {again} more");
+            }
+        }
     }
 }
 
