@@ -133,8 +133,8 @@ fn row_119_a_changed_graph_is_stopped_again() {
             // Nothing that is wanted of what was left is left out.
             let came: Vec<u64> = rest.concat().iter().map(|n| n % 1000).collect();
             let wanted = |n: &&u64| match number {
-                3 => *n % 3 == 0,
-                5 => *n % 2 == 0,
+                3 => n.is_multiple_of(3),
+                5 => n.is_multiple_of(2),
                 _ => true,
             };
             let left = whole[stop..].concat();
