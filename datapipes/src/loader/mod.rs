@@ -157,8 +157,11 @@ impl<T: Send + 'static> DataLoader<T> {
     /// A new one stands where its reader does. One with other settings stands behind what it had taken, or, if it held items
     /// (a shuffle buffer), at the oldest of them. One-in-one-out steps may come and go, with everything else exact. What reads
     /// from another pipe that is new or other gives again what it goes back to, and begins with nothing at the oldest item that
-    /// it held. So items of the last moments before the stop may come twice, and none is left out. What a node held that is gone
-    /// is gone with it.
+    /// it held. So items of the last moments before the stop may come twice, and none is left out.
+    ///
+    /// That is not so for a pipe that is gone, or has another name, and was more than one-in-one-out (a batch, a filter, a
+    /// shuffle): what it held is gone with it, and what it read goes on at the number of items that had come out of it, which is
+    /// another place.
     ///
     /// # Errors
     /// As [`resume`](DataLoader::resume), but for what differs in the graph.

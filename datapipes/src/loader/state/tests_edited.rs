@@ -180,3 +180,12 @@ fn row_119_another_seed_or_source_is_refused_by_name() {
     let problem = loader(list(19), 7).resume(&state).map(|_| ()).unwrap_err().to_string();
     assert!(problem.contains("20 items") && problem.contains("19 items"), "{problem}");
 }
+
+/// Of a step that is gone nobody knows how much it took: what it read goes on at the number of items that came out of it.
+#[test]
+fn row_119_behind_a_step_that_is_gone_it_goes_on_by_number() {
+    let (_, state) = taken(&loader(Graph::range(0..60).shuffle(8).batch(4), 7), 5);
+    let refused = "`shuffle` is gone; `batch` read `shuffle`, and reads `range`";
+    let rest = matching(&state, Graph::range(0..60).batch(4), refused);
+    assert_eq!(rest.concat(), Vec::from_iter(20..60));
+}
