@@ -162,12 +162,15 @@ impl<T: Send + 'static> DataLoader<T> {
     /// A new one stands where its reader does. One with other settings stands behind what it had taken, or, if it held items
     /// (a shuffle buffer), at the oldest of them. One-in-one-out steps may come and go, with everything else exact. What reads
     /// from another pipe that is new or other gives again what it goes back to, and begins with nothing at the oldest item that
-    /// it held. So items of the last moments before the stop may come twice, and none is left out. What a node held that is gone
-    /// is gone with it.
+    /// it held. So items of the last moments before the stop may come twice, and none is left out.
+    ///
+    /// A pipe that was more than one-in-one-out (a batch, a filter, a shuffle) has to be there still, under its name: what it
+    /// held, and how much it had taken, nobody else could tell.
     ///
     /// # Errors
     /// As [`resume`](DataLoader::resume), but for what differs in the graph. With other ranks than the state's, the graph
-    /// has to be what it was; so it has for a state whose items came in any order.
+    /// has to be what it was; so it has for a state whose items came in any order. Also if a pipe is gone that kept its
+    /// place.
     ///
     /// # Examples
     /// ```

@@ -54,6 +54,14 @@ impl State {
         }
         if edited != Edited::Matching {
             differences.extend(compare(&saved.nodes, &now, edited == Edited::Weights));
+        } else {
+            let gone = |node: &&SavedNode| {
+                node.cursor.is_some()
+                    && !node.inputs.is_empty()
+                    && !now.iter().any(|now| now.name == node.name)
+            };
+            let gone = saved.nodes.iter().filter(gone);
+            differences.extend(gone.map(|node| format!("`{}` is gone, and what it held with it", node.name)));
         }
         if edited != Edited::No && differences.is_empty() && !compare(&saved.nodes, &now, false).is_empty() {
             let any_order = state.cursors().values().any(|cursor| cursor.unordered);

@@ -120,13 +120,12 @@ fn row_119_a_filter_beside_another_is_refused() {
     assert_eq!(problem.kind(), ErrorKind::Config);
     assert!(problem.to_string().starts_with("filter: wrong configuration: it was worked on"), "{problem}");
     // Two of them, apart now by what they may have in flight.
-    let chain = |graph: Graph<u64>| graph.filter(|n| n % 2 == 0).batch(2);
-    let wide = || Graph::range(0..90).flat_map(|n| [n, n + 1]);
+    let chain = || Graph::range(0..90).flat_map(|n| [n, n + 1]).filter(|n| n % 2 == 0);
     let workers = |graph| DataLoader::builder(graph).workers(2).resumable().build().unwrap();
-    let mut epoch = workers(chain(wide())).epoch(0).blocking();
+    let mut epoch = workers(chain().batch(2)).epoch(0).blocking();
     assert_eq!(epoch.by_ref().take(20).count(), 20);
     let problem =
-        workers(chain(wide().concurrency(3))).resume(&epoch.state().unwrap()).map(|_| ()).unwrap_err();
+        workers(chain().concurrency(3).batch(2)).resume(&epoch.state().unwrap()).map(|_| ()).unwrap_err();
     assert!(problem.to_string().contains("concurrency or processes of one of them are others"), "{problem}");
 }
 
@@ -151,7 +150,7 @@ fn row_119_a_changed_graph_is_stopped_again() {
             // Nothing that is wanted of what was left is left out.
             let came: Vec<u64> = rest.concat().iter().map(|n| n % 1000).collect();
             let wanted = |n: &&u64| match number {
-                4 => *n % 2 == 0,
+                4 => n.is_multiple_of(2),
                 _ => true,
             };
             let left = whole[stop..].concat();
@@ -196,4 +195,13 @@ fn row_119_another_seed_or_source_is_refused_by_name() {
     let (_, state) = taken(&loader(list(20), 7), 2);
     let problem = loader(list(19), 7).resume(&state).map(|_| ()).unwrap_err().to_string();
     assert!(problem.contains("20 items") && problem.contains("19 items"), "{problem}");
+}
+
+/// Of a step that is gone nobody knows how much it took.
+#[test]
+fn row_119_a_step_that_is_gone_is_refused() {
+    let (_, state) = taken(&loader(Graph::range(0..60).shuffle(8).batch(4), 7), 5);
+    let problem = loader(Graph::range(0..60).batch(4), 7).resume_matching(&state).map(|_| ()).unwrap_err();
+    assert_eq!(problem.kind(), ErrorKind::Config);
+    assert!(problem.to_string().ends_with("`shuffle` is gone, and what it held with it"), "{problem}");
 }
