@@ -75,7 +75,7 @@ pub struct Epoch<T> {
 
 enum State<T> {
     Fresh,
-    Running(Running<T>),
+    Running(Box<Running<T>>),
     Done,
 }
 
@@ -279,7 +279,7 @@ impl<T: Send + 'static> Epoch<T> {
                         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) =
                             Some(running.run.clone());
                         self.run = Some(running.run.clone());
-                        self.state = State::Running(running);
+                        self.state = State::Running(Box::new(running));
                         continue;
                     }
                     Err(error) => {

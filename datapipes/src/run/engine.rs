@@ -438,7 +438,7 @@ impl EpochRun {
         });
         let edge = &flow.nodes[last].node.edge;
         let (gauge, learned) = (self.segments[number].clone(), self.engine.learned[number].clone());
-        let segment = Segment::new(chain, input, settings, spawner, gauge, learned, pieces, unordered);
+        let segment = Segment::new(chain, input, settings, spawner, gauge, learned, (pieces, unordered));
         let items = self.sifted(last, edge.restore(Box::new(segment)), runs, wanted);
         Wired { items, trace }
     }
@@ -785,11 +785,11 @@ impl Ways {
 /// Nodes whose items come, or leave, in any order, where states can be asked for; of an epoch that goes on, those for which
 /// it was so.
 fn unordered(engine: &Engine, goes_on: Option<&Cursors>) -> Vec<bool> {
-    let nodes = engine.flow.nodes.iter().enumerate();
+    let nodes = || engine.flow.nodes.iter();
     match goes_on {
         _ if !engine.settings.resumable => vec![false; engine.flow.nodes.len()],
         Some(cursors) if !cursors.is_empty() => {
-            nodes.map(|(_, node)| cursors.get(&node.name).is_some_and(|cursor| cursor.unordered)).collect()
+            nodes().map(|node| cursors.get(&node.name).is_some_and(|cursor| cursor.unordered)).collect()
         }
         _ => {
             let unordered = engine.plan.unordered(&engine.flow);
@@ -798,7 +798,7 @@ fn unordered(engine: &Engine, goes_on: Option<&Cursors>) -> Vec<bool> {
                 Place::Inline => true,
                 Place::Queue(_) => false,
             };
-            nodes.map(|(id, _)| unordered[id] && own(id)).collect()
+            (0..nodes().len()).map(|id| unordered[id] && own(id)).collect()
         }
     }
 }

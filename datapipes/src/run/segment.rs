@@ -180,8 +180,7 @@ impl Segment {
         spawner: Spawner,
         gauge: Arc<SegmentGauge>,
         learned: Arc<Learned>,
-        pieces: Option<Arc<Pieces>>,
-        unordered: Option<Arc<Unordered>>,
+        (pieces, unordered): (Option<Arc<Pieces>>, Option<Arc<Unordered>>),
     ) -> Self {
         let input = Input {
             chunks: chain.input.erase(input),
