@@ -139,7 +139,7 @@ fn ranks(world: usize, items: u64, stop: usize, state: &str, folder: &Path) -> R
     std::fs::create_dir(folder)?;
     let start = |rank: usize| -> Result<Child, BoxError> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([&items.to_string(), &folder.to_string_lossy(), &stop.to_string(), state]);
+        command.args([&*items.to_string(), &*folder.to_string_lossy(), &*stop.to_string(), state]);
         command.env("RANKS_EXAMPLE", "rank").env("RANK", rank.to_string());
         command.env("WORLD_SIZE", world.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(command.spawn()?)
