@@ -335,6 +335,8 @@ pub(crate) struct Recorder {
     problem: Mutex<Option<Error>>,
     /// Whether a state tells how much of what it gave may have been used below.
     tells: AtomicBool,
+    /// Up to where it was told of before the epoch went on: that may have been used, too.
+    told: u64,
 }
 
 /// Keeping a value costs about as much as some items; it should not be done more often than this without need.
@@ -369,6 +371,9 @@ impl Recorder {
             step: Mutex::new((1, None)),
             problem: Mutex::new(None),
             tells: AtomicBool::new(false),
+            told: cursor
+                .and_then(|cursor| Some(cursor.outputs.first()? + cursor.pieces.first()?.1))
+                .unwrap_or(0),
         };
         let traces: Vec<Arc<dyn Trace>> = inputs.iter().map(|(_, trace)| trace.clone()).collect();
         for (wanted, trace) in inputs {
@@ -548,7 +553,8 @@ impl Recorder {
             _ => None,
         };
         let used = |place: &Place| {
-            place.most.min(self.produced[0].load(Ordering::Relaxed)).saturating_sub(mark.outputs[0])
+            let most = place.most.min(self.produced[0].load(Ordering::Relaxed));
+            most.max(self.told).saturating_sub(mark.outputs[0])
         };
         let pieces = match places {
             [Some(place)] if self.tells.load(Ordering::Relaxed) => vec![(0, used(place))],

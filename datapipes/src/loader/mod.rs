@@ -127,7 +127,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// [`Schedule`](crate::pipes::Schedule): each input goes on where it stood, and the exact shares of the new weights begin
     /// behind all that may have been used of the mix for what was delivered: what waited in a shuffle buffer or a started batch
     /// stays as it was mixed. Where nothing but one-in-one-out steps stands below the mix, that is the next item; below nodes
-    /// that look at the stream as a whole it may be some items later, a thousand at most of items that cost next to nothing.
+    /// that look at the stream as a whole it may be some items later, some thousands of items that cost next to nothing.
     /// Nothing is lost or comes twice. Steps of a schedule are counted from the beginning of the epoch.
     ///
     /// Inputs are as many, and of the same order, as they were. A mix of data by index ([`Indexed::mix`](crate::Indexed::mix))

@@ -180,6 +180,31 @@ fn weights_that_change_when_an_epoch_goes_on() {
     }
 }
 
+/// Stopped again before the mix has given again what was used of it: the change of weights stays where it was.
+#[test]
+fn a_change_of_weights_stays_where_it_was() {
+    let inputs = || three([60, 35, 47]);
+    let graph = |weights: [f64; 3]| {
+        let mixed = Graph::mix(inputs().into_iter().zip(weights)).shuffle(40);
+        Graph::mux([mixed, Graph::range(9000..9200)])
+    };
+    let (old, new) = ([5.0, 3.0, 1.0], [1.0, 1.0, 7.0]);
+    for stop in [1, 20, 61, 120] {
+        let (first, state) = some(loader(graph(old), 0).epoch(0), stop);
+        let (rest, _) = some(loader(graph(new), 0).resume_reweighted(&state).unwrap(), usize::MAX);
+        for again in [0, 1, 2, 30] {
+            let (second, state) = some(loader(graph(new), 0).resume_reweighted(&state).unwrap(), again);
+            let (third, state) = some(loader(graph(new), 2).resume(&state).unwrap(), 1);
+            let (fourth, _) = some(loader(graph(new), 0).resume(&state).unwrap(), usize::MAX);
+            assert_eq!([second, third, fourth].concat(), rest, "stopped at {stop}, and after {again} more");
+        }
+        let mut all = [first, rest].concat();
+        all.sort_unstable();
+        let wanted = (1000..1060).chain(2000..2035).chain(3000..3047).chain(9000..9200);
+        assert_eq!(all, Vec::from_iter(wanted), "stopped at {stop}");
+    }
+}
+
 /// What had been mixed and was used, or waits in a shuffle buffer or a started batch, stays as it was, however often weights
 /// change. So each input comes in its order, with nothing left out and nothing twice.
 #[test]

@@ -84,6 +84,16 @@ impl Turns {
         Ok(turns)
     }
 
+    /// Whether the weights of now are to begin, or have begun, at some step of stages that were kept: a change that an epoch
+    /// went on with before. It stays where it was.
+    fn begins_in(&self, then: &Stages) -> bool {
+        (1..then.len()).any(|change| {
+            let (step, shares) = &then[change];
+            let now = &self.stages[at(&self.stages, *step)..];
+            now[0].0 != *step && now[0].1 == *shares && now[1..] == then[change + 1..]
+        })
+    }
+
     /// As it was in the middle. `again` many items are given as they were, with the weights of then; those behind, with
     /// the weights of now.
     pub(super) fn go_on(&mut self, kept: Kept, again: u64) -> Result<()> {
@@ -104,6 +114,8 @@ impl Turns {
         (self.step, self.open) = (step.min(u64::MAX / 2), open);
         let mut turn = turn.min(u64::MAX / 2);
         if by {
+            self.stages = then;
+        } else if self.begins_in(&then) {
             self.stages = then;
         } else if self.ahead() != then {
             let change = self.step.saturating_add(again);
