@@ -234,9 +234,11 @@ impl<T: Send + 'static> Items<T> {
     /// An item that was taken ahead, if there is one.
     #[inline]
     pub(crate) fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
-        let item = self.ready.next()?;
-        self.count(1);
-        Some(item)
+        // Counted before, so that the item need not be moved once more.
+        if self.taken.is_some() && self.ready.len() > 0 {
+            self.count(1);
+        }
+        self.ready.next()
     }
 
     /// Waits for the next chunk of at most `max` items.

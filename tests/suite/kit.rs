@@ -13,6 +13,7 @@ const NO_PIPES: &[(&str, &str)] = &[
     ("ClassBalanced", "a sampler"),
     ("Concat", "a join"),
     ("Demux", "a split"),
+    ("Digest", "what `Digested` adds up"),
     ("Distributed", "a sampler"),
     ("Drawn", "what a sampler gives"),
     ("Draws", "what a sampler gives"),
@@ -30,6 +31,7 @@ const NO_PIPES: &[(&str, &str)] = &[
     ("Repeat", "a rerun"),
     ("Replacement", "a sampler"),
     ("Sampler", "a trait"),
+    ("Schedule", "a setting of `Mix`"),
     ("Sequential", "a sampler"),
     ("Stop", "a setting of `Mix`"),
     ("Subset", "a sampler"),
@@ -84,6 +86,12 @@ fn every_pipe_keeps_the_contract() {
         }),
         numbers(),
     );
+    let sums = Scan::new(0, |sum: &mut u64, n: u64| {
+        *sum += n;
+        Some(*sum)
+    });
+    checked.check(sums.kept(), numbers());
+    checked.check(Digested::new(Digest::new(), |n: &u64| n.to_le_bytes()), numbers());
     checked.check(Inspect::new(|_: &u64| {}), numbers());
     checked.check(Enumerate::new(), numbers());
     checked.check(Take::new(100), numbers());

@@ -67,6 +67,8 @@ pub struct Epoch<T> {
     failed: u64,
     produce_ns: f64,
     delivered: u64,
+    /// So many are delivered at most.
+    budget: u64,
     /// Whether the last thing that came was an item, which the consumer has.
     taken: bool,
     /// Where it is read by a device stage.
@@ -92,6 +94,7 @@ impl<T: Send + 'static> Epoch<T> {
         let (delivered, failed) =
             goes_on.as_ref().map_or((0, 0), |(state, _)| (state.delivered(), state.skipped()));
         Epoch {
+            budget: engine.settings.max_steps.unwrap_or(u64::MAX),
             engine,
             number,
             on_error,
@@ -142,7 +145,7 @@ impl<T: Send + 'static> Epoch<T> {
 
     /// Whether its budget of steps is used up.
     fn is_spent(&self) -> bool {
-        self.engine.settings.max_steps.is_some_and(|steps| self.delivered >= steps)
+        self.delivered >= self.budget
     }
 
     /// Each item, and how far the epoch has come with it.
@@ -246,22 +249,13 @@ impl<T: Send + 'static> Epoch<T> {
 
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
         loop {
-            if self.is_spent() && !matches!(self.state, State::Done) {
+            if self.delivered >= self.budget && !matches!(self.state, State::Done) {
                 self.end_at(false, false);
                 self.tell_end();
             }
             let running = match &mut self.state {
                 State::Done => return Poll::Ready(None),
-                State::Running(running) => {
-                    // What the consumer has, which may be behind what a device stage has read. The last item it may
-                    // still give back.
-                    let position = match &self.device {
-                        Some(figures) => figures.taken.load(Ordering::Relaxed),
-                        None => self.delivered + self.failed - u64::from(self.taken),
-                    };
-                    running.trim(position);
-                    running
-                }
+                State::Running(running) => running,
                 State::Fresh => match Running::start(
                     &self.engine,
                     self.number,
@@ -291,6 +285,15 @@ impl<T: Send + 'static> Epoch<T> {
             let polled = match running.items.pop_ready() {
                 Some(ready) => Some(ready),
                 None => {
+                    if running.is_long() {
+                        // What the consumer has, which may be behind what a device stage has read. The last item it may
+                        // still give back.
+                        let position = match &self.device {
+                            Some(figures) => figures.taken.load(Ordering::Relaxed),
+                            None => self.delivered + self.failed - u64::from(self.taken),
+                        };
+                        running.trim(position);
+                    }
                     let begun = Instant::now();
                     let polled = {
                         let _entered = running.run.io.enter();

@@ -896,12 +896,16 @@ impl<T: Send + 'static> Running<T> {
         self.trace.clone()
     }
 
-    /// Forgets what no state from this position on needs, if logs have become long.
+    /// Whether logs have become long.
     #[inline]
+    pub(crate) fn is_long(&self) -> bool {
+        self.trace.is_some() && self.run.trim.is_asked()
+    }
+
+    /// Forgets what no state from this position on needs.
+    #[cold]
     pub(crate) fn trim(&self, position: u64) {
-        if self.run.trim.is_asked()
-            && let Some(trace) = &self.trace
-        {
+        if let Some(trace) = &self.trace {
             trace.forget(position);
             self.run.trim.done();
         }
