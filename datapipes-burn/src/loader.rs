@@ -218,7 +218,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// let loader = || {
     ///     let graph = Graph::range(0..20).shuffle(20).map(|n| n as f32).batch(4).collate();
     ///     let loader = DataLoader::builder(graph).resumable().build()?;
-    ///     datapipes::Ok(BurnLoader::<_, Tensor<1>>::new(loader, &Device::flex()).items(20))
+    ///     Ok::<_, Box<dyn std::error::Error>>(BurnLoader::<_, Tensor<1>>::new(loader, &Device::flex()).items(20))
     /// };
     /// let first = loader()?;
     /// assert_eq!(first.iter().take(3).count(), 3);
