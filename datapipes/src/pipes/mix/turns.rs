@@ -113,9 +113,7 @@ impl Turns {
         }
         (self.step, self.open) = (step.min(u64::MAX / 2), open);
         let mut turn = turn.min(u64::MAX / 2);
-        if by {
-            self.stages = then;
-        } else if self.begins_in(&then) {
+        if by || self.begins_in(&then) {
             self.stages = then;
         } else if self.ahead() != then {
             let change = self.step.saturating_add(again);
