@@ -50,6 +50,9 @@ use crate::{Result, Writer};
 /// what is cut, damaged or of a later version is refused.
 ///
 /// The format is part of the library's version: states of older versions are read.
+///
+/// Two states of the same place resume the same, but need not be equal: workers read ahead, and what the steps kept last may
+/// lie nearer to the place when it is asked for again.
 #[derive(Clone, PartialEq)]
 pub struct State(Arc<Saved>);
 
