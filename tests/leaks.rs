@@ -241,7 +241,9 @@ mod processes {
         (10..100).for_each(run);
         working.assert_back();
         assert_eq!(children(), children_then);
-        assert!(mapped() <= mapped_then * 2, "from {mapped_then} to {}", mapped());
+        // How much is in flight at once is a matter of luck, but never more than what an epoch has.
+        const EPOCH: usize = 150 * 9000 * 8;
+        assert!(mapped() <= mapped_then + 2 * EPOCH, "from {mapped_then} to {}", mapped());
         drop(loader);
         assert_eq!((children(), mapped()), (vec![], 0));
         before.assert_back();
