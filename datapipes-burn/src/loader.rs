@@ -232,10 +232,10 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     where
         B: Send,
     {
-        drop(self.loader.resume(state)?);
-        let next = state.epoch() + u64::from(state.is_finished());
-        *self.next.get_mut() = next;
-        *lock(&self.goes_on) = Some(state.clone()).filter(|state| !state.is_finished());
+        // As this loader sees it: another budget of steps may leave something.
+        let is_finished = self.loader.resume(state)?.state()?.is_finished();
+        *self.next.get_mut() = state.epoch() + u64::from(is_finished);
+        *lock(&self.goes_on) = (!is_finished).then(|| state.clone());
         Ok(self)
     }
 
@@ -345,8 +345,9 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> f
         let begun = self.count().and_then(|mut count| {
             let epoch = match &state {
                 Some(state) => {
-                    count.begin_at(state.delivered());
-                    self.loader.resume(state)?
+                    let epoch = self.loader.resume(state)?;
+                    count.begin_at(epoch.state()?.delivered());
+                    epoch
                 }
                 None => self.loader.epoch(number),
             };

@@ -473,6 +473,10 @@ impl Recorder {
 
     #[cold]
     fn keep(&self, pending: u64, write: impl FnOnce(&mut Keep) -> Result<Vec<u8>>) {
+        if lock(&self.feeds).feeds.iter().any(|feed| feed.taken() < feed.wanted.from) {
+            // What was held is being taken again; the last mark still says what there is to be said.
+            return;
+        }
         let begun = Instant::now();
         let mut keep = Keep::default();
         let written = write(&mut keep);
@@ -480,10 +484,6 @@ impl Recorder {
         let mut inputs = Vec::with_capacity(feeds.feeds.len());
         for (at, feed) in feeds.feeds.iter().enumerate() {
             let taken = feed.taken();
-            if taken < feed.wanted.from {
-                // What was held is being taken again; the last mark still says what there is to be said.
-                return;
-            }
             let rewound = keep.rewound.get(at).copied().unwrap_or(0);
             let from = taken.checked_sub(rewound).expect("no more is taken back than was taken");
             let held = keep.held.get_mut(at).map(std::mem::take).unwrap_or_default();

@@ -538,6 +538,12 @@ impl Spec {
         self.steps.iter().any(|step| found(step) || step.inputs().any(|input| input.any(found)))
     }
 
+    /// Whether it begins with data that is read by index.
+    pub fn is_by_index(&self) -> bool {
+        matches!(self.start, Start::Indexed(_) | Start::Keys(..))
+            || self.steps.iter().any(|step| step.inputs().any(Spec::is_by_index))
+    }
+
     /// Whether a cache may or may not have seen the end of a pass of which not all was wanted, when it is asked again in
     /// the same epoch.
     fn caches_by_chance(&self) -> bool {

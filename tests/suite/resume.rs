@@ -1,9 +1,9 @@
 //! Law 8 over generated graphs: a stopped epoch goes on exactly, wherever it was stopped and however it is run then.
 
-use datapipes::{DataLoader, Epoch, OnError, Order, State};
+use datapipes::{DataLoader, Epoch, OnError, Order, State, Uneven};
 use proptest::prelude::*;
 
-use crate::graphs::{Outcome, Run, Spec, Step, items, spec, strict_run};
+use crate::graphs::{Outcome, Run, Spec, Step, items, spec, strict_run, uneven};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
@@ -26,6 +26,20 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// Law 8 over ranks: each resumes, and fewer share what is left of all.
+    #[test]
+    fn law_8_with_ranks(
+        spec in streamed(resumable(spec())), runs in [strict_run(), strict_run()], stop in stops(),
+        at in 0usize..8, pads in any::<bool>(), uneven in uneven(),
+        worlds in prop::sample::select(&[[1, 1], [2, 2], [2, 1], [3, 1], [4, 2], [4, 1]][..]),
+    ) {
+        Ranks { spec: &spec, at, pads: pads || uneven == Uneven::Pad, uneven }.go_on(&runs, stop[0], worlds)?;
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod apart {
     use super::*;
@@ -39,6 +53,14 @@ mod apart {
             spec in resumable(spec_apart()), runs in [strict_run(), strict_run(), strict_run()], stops in stops(),
         ) {
             goes_on(&spec, &runs, stops)?;
+        }
+
+        #[test]
+        fn law_8_with_processes_and_ranks(
+            spec in streamed(resumable(spec_apart())), runs in [strict_run(), strict_run()], stop in stops(),
+            at in 0usize..8,
+        ) {
+            Ranks { spec: &spec, at, pads: false, uneven: Uneven::Drop }.go_on(&runs, stop[0], [2, 1])?;
         }
 
         #[test]
@@ -59,6 +81,11 @@ fn resumable(spec: impl Strategy<Value = Spec>) -> impl Strategy<Value = Spec> {
         let through = spec.any(&|step| matches!(step, Step::Through));
         !(through || spec.freezes() && spec.any(&again))
     })
+}
+
+/// Those that begin with a stream, of which the generator makes no other where there are ranks.
+fn streamed(spec: impl Strategy<Value = Spec>) -> impl Strategy<Value = Spec> {
+    spec.prop_filter("data by index", |spec| !spec.is_by_index())
 }
 
 /// After how many items it is stopped, and stopped again: anywhere, at the beginning, or late.
@@ -175,4 +202,88 @@ fn goes_on_in_any_order(
     }
     prop_assert_eq!(outcome, whole);
     Ok(())
+}
+
+type Given = Vec<Result<(u64, String), String>>;
+
+/// A graph for several ranks.
+struct Ranks<'a> {
+    spec: &'a Spec,
+    /// Where its items are dealt.
+    at: usize,
+    pads: bool,
+    uneven: Uneven,
+}
+
+impl Ranks<'_> {
+    /// What one rank gives, up to so many, and where it stands then.
+    fn run(&self, run: &Run, rank: usize, world: usize, from: Option<&State>, most: usize) -> (Given, State) {
+        let builder = run.builder(self.spec.sharded(self.at, self.pads)).rank(rank, world);
+        let loader = builder.uneven(self.uneven).resumable().build().expect("generated graphs are right");
+        let epoch =
+            from.map_or_else(|| loader.epoch(run.epoch), |state| loader.resume(state).expect("it fits"));
+        let mut epoch = epoch.blocking();
+        let mut given = Vec::new();
+        while given.len() < most
+            && let Some(item) = epoch.next_item()
+        {
+            let shown = item.map(|item| (*item, item.origin().to_string()));
+            given.push(shown.map_err(|error| error.to_string()));
+        }
+        let state = epoch.state().expect("a state");
+        (given, State::from_bytes(&state.to_bytes()).expect("the same state"))
+    }
+
+    fn go_on(&self, runs: &[Run; 2], stop: usize, [then, now]: [usize; 2]) -> Result<(), TestCaseError> {
+        let (one, other) = (&runs[0], &Run { seed: runs[0].seed, epoch: runs[0].epoch, ..runs[1].clone() });
+        let inline = &Run::inline(one.seed, one.epoch);
+        let whole = |world| -> Vec<Given> {
+            (0..world).map(|rank| self.run(inline, rank, world, None, usize::MAX).0).collect()
+        };
+        let all = whole(then);
+        let (first, states): (Vec<_>, Vec<_>) =
+            (0..then).map(|rank| self.run(one, rank, then, None, stop)).unzip();
+        for (rank, state) in states.iter().enumerate() {
+            prop_assert_eq!(&first[rank], &all[rank][..stop.min(all[rank].len())]);
+            if first[rank].last().is_none_or(Result::is_ok) {
+                let rest = self.run(other, rank, then, Some(state), usize::MAX).0;
+                prop_assert_eq!(rest, &all[rank][first[rank].len()..], "rank {} of {}", rank, then);
+            }
+        }
+        // Who has ended in an error has no rest; and ranks that do not stand at one step cannot be put together.
+        let Ok(state) = State::merge(&states) else { return Ok(()) };
+        if first.iter().any(|given| given.last().is_some_and(Result::is_err)) {
+            return Ok(());
+        }
+        let rests: Vec<Given> =
+            (0..now).map(|rank| self.run(other, rank, now, Some(&state), usize::MAX).0).collect();
+        let in_turn: Vec<Given> = (0..now)
+            .map(|rank| {
+                let parts = (rank..then).step_by(now).map(|rank| all[rank][first[rank].len()..].iter());
+                in_turn(parts.collect())
+            })
+            .collect();
+        if rests != in_turn {
+            // Where positions follow from the number of steps, ranks share all anew.
+            let anew = whole(now);
+            let from = stop * then / now;
+            let anew: Vec<_> = anew.iter().map(|given| given[from.min(given.len())..].to_vec()).collect();
+            prop_assert_eq!(rests, anew, "{} to {} ranks; or {:?}", then, now, in_turn);
+        }
+        Ok(())
+    }
+}
+
+/// One of each part after the other, until there are none, or to the first error.
+fn in_turn(mut parts: Vec<std::slice::Iter<'_, Result<(u64, String), String>>>) -> Given {
+    let mut given: Given = Vec::new();
+    while parts.iter().any(|part| part.len() > 0) {
+        for item in parts.iter_mut().filter_map(Iterator::next) {
+            given.push(item.clone());
+            if item.is_err() {
+                return given;
+            }
+        }
+    }
+    given
 }

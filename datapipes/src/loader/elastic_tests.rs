@@ -93,6 +93,185 @@ fn row_118_another_world_size_goes_on() {
     }
 }
 
+/// Graphs whose positions do not follow from the number of steps.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Filtered,
+    Shuffled,
+    Members,
+    Skipping,
+    Contiguous,
+}
+
+fn shaped(shape: Shape, items: u64) -> Graph<Vec<u64>> {
+    let own = Graph::range(0..items).shuffle(9).sharding_filter();
+    match shape {
+        Shape::Filtered => own.filter(|n| n % 3 != 1).batch(3),
+        Shape::Shuffled => own.pipe(crate::pipes::Shuffle::new(6).within_rank()).batch(2),
+        Shape::Members => own.flat_map(|n| (0..n % 4).map(move |k| n * 10 + k)).shuffle(8).batch(5),
+        Shape::Skipping => own.try_map(|n| if n % 7 == 5 { Err("bad") } else { Ok(n) }).batch(2),
+        Shape::Contiguous => Indexed::range(items).shuffle().shard_contiguous().fetch().batch(3),
+    }
+}
+
+/// One rank of a job, up to a step, from the beginning or from a state.
+fn ran(
+    shape: Shape,
+    items: u64,
+    [rank, world]: [usize; 2],
+    workers: usize,
+    from: Option<&State>,
+    steps: usize,
+) -> (Vec<Vec<u64>>, State) {
+    let builder = DataLoader::builder(shaped(shape, items)).seed(3).workers(workers).rank(rank, world);
+    let loader = builder.uneven(Uneven::Drop).on_error(OnError::skip(999)).resumable().build().unwrap();
+    let epoch = from.map_or_else(|| loader.epoch(1), |state| loader.resume(state).unwrap());
+    let mut epoch = epoch.blocking();
+    let steps = epoch.by_ref().take(steps).map(Result::unwrap).collect();
+    (steps, State::from_bytes(&epoch.state().unwrap().to_bytes()).unwrap())
+}
+
+/// What a rank gives that reads the rest of some in turn.
+fn in_turn(mut rests: Vec<std::vec::IntoIter<Vec<u64>>>) -> Vec<Vec<u64>> {
+    let mut all = Vec::new();
+    while rests.iter().any(|rest| rest.len() > 0) {
+        all.extend(rests.iter_mut().filter_map(Iterator::next));
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Fewer ranks go on with any graph: each reads the rests of some that were, in turn, and nothing else; and again fewer.
+    #[test]
+    fn row_118_fewer_ranks_share_what_is_left_of_any_graph(
+        shape in proptest::sample::select(
+            &[Shape::Filtered, Shape::Shuffled, Shape::Members, Shape::Skipping, Shape::Contiguous][..],
+        ),
+        items in 12u64..150,
+        worlds in proptest::sample::select(&[[4, 4, 2], [4, 2, 1], [6, 3, 1], [8, 2, 2], [2, 1, 1], [6, 6, 3]][..]),
+        stops in [0usize..5, 0usize..7],
+        workers in [0usize..3, 0usize..3, 0usize..3],
+    ) {
+        let [first, second, third] = worlds;
+        let run = |world, workers, from: Option<&State>, steps| -> (Vec<_>, Vec<_>) {
+            (0..world).map(|rank| ran(shape, items, [rank, world], workers, from, steps)).unzip()
+        };
+        let (whole, _) = run(first, 0, None, usize::MAX);
+        let (mut seen, states) = run(first, workers[0], None, stops[0]);
+        // All stop behind one step, if it is not the last for some.
+        let Ok(state) = State::merge(&states) else { return Ok(()) };
+        let (some, states) = run(second, workers[1], Some(&state), stops[1]);
+        let rest = |rank: usize| whole[rank][seen[rank].len()..].to_vec().into_iter();
+        for (rank, some) in some.iter().enumerate() {
+            let all = in_turn((rank..first).step_by(second).map(rest).collect());
+            prop_assert_eq!(&all[..stops[1].min(all.len())], some.as_slice());
+        }
+        let Ok(state) = State::merge(&states) else { return Ok(()) };
+        let (last, ends) = run(third, workers[2], Some(&state), usize::MAX);
+        prop_assert!(ends.iter().all(State::is_finished));
+        // Everything once.
+        seen.extend(some);
+        seen.extend(last);
+        let sorted = |ranks: &[Vec<Vec<u64>>]| {
+            let mut all = ranks.concat();
+            all.sort();
+            all
+        };
+        prop_assert_eq!(sorted(&seen), sorted(&whole));
+    }
+}
+
+/// The rest of two ranks, read by one: also by a device stage, behind what is of no use, with figures of both.
+#[test]
+fn one_rank_reads_the_rest_of_two() {
+    let loader = |rank, world| {
+        let loader = DataLoader::builder(shaped(Shape::Members, 60)).seed(3).workers(2).rank(rank, world);
+        // One rank does not say what happens with uneven ones: it was said by those that began.
+        let loader = if world > 1 { loader.uneven(Uneven::Drop) } else { loader };
+        loader.resumable().build().unwrap()
+    };
+    let whole: Vec<Vec<Vec<u64>>> = [0, 1].map(|rank| all(&loader(rank, 2))).into();
+    let states = [0, 1].map(|rank| {
+        let mut epoch = loader(rank, 2).epoch(1).blocking();
+        assert_eq!(epoch.by_ref().take(3).count(), 3);
+        epoch.state().unwrap()
+    });
+    let state = State::merge(&states).unwrap();
+    assert_eq!((state.delivered(), state.epoch(), state.is_finished()), (6, 1, false));
+    let rest = in_turn(whole.iter().map(|rank| rank[3..].to_vec().into_iter()).collect());
+    assert!(rest.len() > 8);
+
+    let one = loader(0, 1);
+    let mut epoch = one.resume(&state).unwrap().blocking();
+    assert!(epoch.state().unwrap() == state);
+    let some: Vec<_> = epoch.by_ref().take(4).map(Result::unwrap).collect();
+    assert_eq!(some, rest[..4]);
+    assert_eq!(epoch.stats().unwrap().delivered, 4);
+    assert_eq!(one.stats().unwrap().delivered, 4);
+
+    // The last one was of no use: it comes again, first of all.
+    epoch.fail_last();
+    assert!(epoch.next().is_none());
+    let again = one.resume(&epoch.state().unwrap()).unwrap().blocking();
+    assert_eq!(again.map(Result::unwrap).collect::<Vec<_>>(), rest[3..]);
+
+    let on_device = one.prefetch_to_device(Ok::<_, crate::Error>);
+    let mut epoch = on_device.resume(&state).unwrap().blocking();
+    let mut all: Vec<_> = epoch.by_ref().take(5).map(Result::unwrap).collect();
+    let state = epoch.state().unwrap();
+    assert_eq!(epoch.stats().unwrap().device.unwrap().depth, 1);
+    drop(epoch);
+    let epoch = on_device.resume(&state).unwrap();
+    assert_eq!(epoch.state().unwrap().delivered(), 11);
+    let mut epoch = epoch.blocking();
+    all.extend(epoch.by_ref().map(Result::unwrap));
+    assert_eq!(all, rest);
+    assert!(epoch.state().unwrap().is_finished());
+    // The next epoch is that of one rank.
+    assert_eq!(one.epoch(2).blocking().map(Result::unwrap).flatten().count(), 90);
+}
+
+#[test]
+fn an_error_of_one_rank_ends_all_that_are_read_in_turn() {
+    let graph =
+        || Graph::range(0..40).sharding_filter().try_map(|n| if n == 21 { Err("bad") } else { Ok(n) });
+    let loader = |rank, world| {
+        let loader = DataLoader::builder(graph().filter(|n| n % 4 < 2)).workers(0).rank(rank, world);
+        loader.uneven(Uneven::Drop).resumable().build().unwrap()
+    };
+    let state = |rank| {
+        let mut epoch = loader(rank, 2).epoch(0).blocking();
+        assert_eq!(epoch.by_ref().take(2).map(Result::unwrap).count(), 2);
+        epoch.state().unwrap()
+    };
+    let state = State::merge(&[state(0), state(1)]).unwrap();
+    let mut epoch = loader(0, 1).resume(&state).unwrap().blocking();
+    let items: Vec<_> = epoch.by_ref().take_while(Result::is_ok).map(Result::unwrap).collect();
+    assert_eq!(items, [8, 9, 12, 13, 16, 17, 20]);
+    assert!(epoch.next().is_none());
+    // Another loader, that skips it, goes on with it.
+    let skips = DataLoader::builder(graph().filter(|n| n % 4 < 2)).workers(0).on_error(OnError::skip(1));
+    let rest = skips.resumable().build().unwrap().resume(&epoch.state().unwrap()).unwrap().blocking();
+    assert_eq!(rest.map(Result::unwrap).collect::<Vec<_>>(), [25, 24, 29, 28, 33, 32, 37, 36]);
+}
+
+#[test]
+fn row_119_another_rule_for_uneven_ranks_is_refused() {
+    let loader = |uneven| {
+        let loader = DataLoader::builder(shaped(Shape::Contiguous, 50)).workers(0).rank(1, 4).uneven(uneven);
+        loader.resumable().build().unwrap()
+    };
+    let mut epoch = loader(Uneven::Drop).epoch(0).blocking();
+    assert_eq!(epoch.by_ref().take(2).count(), 2);
+    let error = loader(Uneven::Allow).resume(&epoch.state().unwrap()).unwrap_err().to_string();
+    assert!(
+        error.ends_with("the state is of another run: uneven was Some(Drop), and is Some(Allow)"),
+        "{error}"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -151,17 +330,18 @@ fn states(graph: impl Fn() -> Graph<Vec<u64>>, world: usize, steps: usize) -> Ve
 fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
     let refused = |then: fn() -> Graph<Vec<u64>>, now: fn() -> Graph<Vec<u64>>, expected: &str| {
         let state = State::merge(&states(then, 4, 2)).unwrap();
-        let loader = DataLoader::builder(now()).workers(0).rank(1, 2).uneven(Uneven::Allow).resumable();
+        let loader = DataLoader::builder(now()).workers(0).rank(1, 3).uneven(Uneven::Allow).resumable();
         let error = loader.build().unwrap().resume(&state).unwrap_err().to_string();
         let expected = format!(
-            "wrong configuration: the state is of all of 4 ranks, and this is rank 1 of 2: {expected}"
+            "wrong configuration: the state is of all of 4 ranks, and this is rank 1 of 3: {expected}; and 3 ranks cannot \
+             share what 4 have left to read"
         );
         assert_eq!(error, expected);
     };
     refused(
         || range().batch(2),
         || range().batch(3),
-        "`batch` made batches of 2, 4 ranks of them a step, and makes batches of 3 for 2",
+        "`batch` made batches of 2, 4 ranks of them a step, and makes batches of 3 for 3",
     );
     let filtered = || range().filter(|n| *n < 40).batch(2);
     refused(
@@ -179,7 +359,7 @@ fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
     refused(drops, || range().batch(4), "`batch` was 2, drop_last, and is 4");
 
     refused(
-        || range().batch(2),
+        || range().batch(3),
         || range().map(|n| n).batch(4),
         "`batch` read `indices`, and reads `map`; `map` is new",
     );
@@ -193,7 +373,10 @@ fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
     let mut epoch = padded(1).epoch(0).blocking();
     epoch.by_ref().take(2).for_each(|batch| drop(batch.unwrap()));
     let error = padded(2).resume(&epoch.state().unwrap()).unwrap_err().to_string();
-    assert!(error.ends_with("would repeat items from the start, which were not kept for it"), "{error}");
+    assert!(
+        error.contains("would repeat items from the start, which were not kept for it; and 2 ranks"),
+        "{error}"
+    );
 
     // Without a batch every item is a step.
     let state = State::merge(&states(|| range().map(|n| vec![n]), 3, 5)).unwrap();
@@ -203,7 +386,7 @@ fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
     };
     assert_eq!(resume(5).unwrap().next().unwrap().unwrap(), [15]);
     let error = resume(2).unwrap_err().to_string();
-    assert!(error.ends_with("15 items were delivered, which do not divide among 2 ranks"), "{error}");
+    assert!(error.contains("15 items were delivered, which do not divide among 2 ranks; and"), "{error}");
 }
 
 #[test]
@@ -217,7 +400,8 @@ fn a_state_of_another_rank_is_refused_where_ranks_differ() {
     assert_eq!(resume(&states[1]), Ok(()));
     let error = resume(&states[0]).unwrap_err();
     assert!(error.contains("the state is of rank 0 of 2, and this is rank 1 of 2: `shuffle`"), "{error}");
-    assert!(resume(&State::merge(&states).unwrap()).unwrap_err().contains("`shuffle`"));
+    assert!(error.ends_with("; and where rank 1 stands is not in it"), "{error}");
+    assert_eq!(resume(&State::merge(&states).unwrap()), Ok(()));
 }
 
 #[test]
@@ -242,11 +426,18 @@ fn states_of_different_ranks_steps_or_runs_are_not_merged() {
         "ranks 0 and 3 have different graphs: `batch` was batch(2), and is batch(3)"
     );
     let all = State::merge(&[d.clone(), b.clone(), a.clone(), c.clone()]).unwrap();
-    assert_eq!(merge(&[&all, b, c, d]), "one of them is of several ranks already");
-    let skips = || range().try_map(|n| if n == 5 { Err("bad") } else { Ok(n) }).batch(2);
-    let skipped = states(skips, 2, 3);
-    let said = merge(&[&skipped[0], &skipped[1]]);
-    assert_eq!(said, "rank 1 skipped 1 items, so that ranks are not at one place of the data");
+    assert_eq!(merge(&[&all, b, c, d]), "two are of rank 1");
+    let dropped = &{
+        let loader = DataLoader::builder(range().batch(2)).workers(0).rank(3, 4).uneven(Uneven::Drop);
+        let mut epoch = loader.resumable().build().unwrap().epoch(0).blocking();
+        assert_eq!(epoch.by_ref().take(2).count(), 2);
+        epoch.state().unwrap()
+    };
+    assert_eq!(
+        merge(&[a, b, c, dropped]),
+        "ranks 0 and 3 have different graphs: uneven was Some(Allow), and is Some(Drop)"
+    );
+    assert!(State::merge(&four).unwrap() == all);
 }
 
 #[test]

@@ -2,23 +2,16 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Poll, ready};
-use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 
-use super::prefetch_to_device::Figures;
-use super::state::{Progress, saved};
-use super::{OnError, Stats};
-use crate::items::polled;
-use crate::keep::{Place, Saving, Trace};
-use crate::run::{Cursors, Engine, EpochRun, GoesOn, Running, block_on};
-use crate::{Error, ErrorKind, Item, Result};
-
-/// A graph that takes longer than this for an item is run ahead of the consumer by a thread of its own.
-const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
+use super::rank_epoch::{RankEpoch, Stand};
+use super::state::Progress;
+use super::{State, Stats};
+use crate::run::{AheadGauge, EpochRun, block_on};
+use crate::{Item, Result};
 
 /// One pass over the data: a `Stream` of results, or by [`blocking`](Epoch::blocking) an iterator.
 ///
@@ -50,102 +43,46 @@ const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
 /// ```
 #[must_use = "an epoch does nothing until it is polled"]
 pub struct Epoch<T> {
-    engine: Arc<Engine>,
-    number: u64,
-    on_error: OnError,
-    latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
-    /// Where it goes on, and each of its nodes.
-    goes_on: Option<(super::State, GoesOn)>,
-    /// Whether nothing is left, whatever the budget of steps.
-    drained: bool,
-    /// Where its nodes stood when it ended.
-    ended: Option<std::result::Result<Cursors, Arc<Error>>>,
-    blocking: bool,
-    state: State<T>,
-    /// For figures; outlives the state.
-    run: Option<Arc<EpochRun>>,
-    failed: u64,
-    produce_ns: f64,
-    delivered: u64,
-    /// So many are delivered at most.
-    budget: u64,
-    /// Whether the last thing that came was an item, which the consumer has.
-    taken: bool,
-    /// Where it is read by a device stage.
-    device: Option<Figures>,
+    /// The rank of which the last item was, or the next one is.
+    at: RankEpoch<T>,
+    /// The other ranks that it reads in turn, where it goes on with what more ranks had begun.
+    others: Vec<RankEpoch<T>>,
+    /// Of which rank the last item was.
+    last: usize,
+    runs: Runs,
+    /// Those of the loader's latest epoch, until this one has begun.
+    latest: Option<Latest>,
 }
 
-enum State<T> {
-    Fresh,
-    Running(Box<Running<T>>),
-    Done,
-}
+/// For figures: what is there of each rank that an epoch reads, once that has begun.
+pub(super) type Runs = Arc<Mutex<Vec<Arc<EpochRun>>>>;
+pub(super) type Latest = Arc<Mutex<Option<Runs>>>;
 
 impl<T: Send + 'static> Epoch<T> {
-    pub(super) fn new(
-        engine: Arc<Engine>,
-        number: u64,
-        on_error: OnError,
-        latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
-        goes_on: Option<(super::State, GoesOn)>,
-    ) -> Self {
-        let drained = goes_on.as_ref().is_some_and(|(state, _)| state.is_at_end());
-        let state = if drained { State::Done } else { State::Fresh };
-        let (delivered, failed) =
-            goes_on.as_ref().map_or((0, 0), |(state, _)| (state.delivered(), state.skipped()));
-        Epoch {
-            budget: engine.settings.max_steps.unwrap_or(u64::MAX),
-            engine,
-            number,
-            on_error,
-            latest,
-            drained,
-            goes_on,
-            ended: None,
-            blocking: false,
-            state,
-            run: None,
-            failed,
-            produce_ns: 0.0,
-            delivered,
-            taken: false,
-            device: None,
-        }
+    /// Of one rank, or of several that are read in turn.
+    pub(super) fn new(mut ranks: Vec<RankEpoch<T>>, latest: Latest) -> Self {
+        let runs = Runs::default();
+        ranks.iter_mut().for_each(|rank| rank.runs = runs.clone());
+        let at = ranks.remove(0);
+        Epoch { last: at.share.rank.index, at, others: ranks, runs, latest: Some(latest) }
     }
 
     /// The epoch as a plain iterator, for training loops without async. Works on any thread, with or without an
     /// async runtime; inside one it blocks the thread it is called on.
     pub fn blocking(mut self) -> Blocking<T> {
-        self.blocking = true;
+        self.ranks_mut().for_each(|epoch| epoch.blocking = true);
         Blocking(self)
     }
 
-    /// The epoch, to be read by a device stage, and where its figures and its way will be.
-    pub(super) fn on_device(mut self) -> (Self, Figures, Stand) {
-        let figures = Figures::default();
-        figures.taken.store(self.delivered + self.failed, Ordering::Relaxed);
-        self.device = Some(figures.clone());
-        let stand = Stand {
-            engine: self.engine.clone(),
-            goes_on: self.goes_on.as_ref().map(|(state, _)| state.clone()),
-            way: figures.way.clone(),
-        };
-        (self, figures, stand)
+    fn ranks_mut(&mut self) -> impl Iterator<Item = &mut RankEpoch<T>> {
+        std::iter::once(&mut self.at).chain(&mut self.others)
     }
 
-    fn progress(&self) -> Progress {
-        Progress {
-            epoch: self.number,
-            finished: self.drained || self.is_spent(),
-            drained: self.drained,
-            delivered: self.delivered,
-            skipped: self.failed,
-        }
-    }
-
-    /// Whether its budget of steps is used up.
-    fn is_spent(&self) -> bool {
-        self.delivered >= self.budget
+    /// The epoch, to be read by a device stage, and where each of its ranks stands then.
+    pub(super) fn on_device(mut self, gauge: &Arc<AheadGauge>) -> (Self, Runs, Vec<Stand>) {
+        let stands = self.ranks_mut().map(|epoch| epoch.on_device(gauge)).collect();
+        let runs = self.runs.clone();
+        (self, runs, stands)
     }
 
     /// Each item, and how far the epoch has come with it.
@@ -153,7 +90,7 @@ impl<T: Send + 'static> Epoch<T> {
         let mut this = self;
         futures::stream::poll_fn(move |cx| {
             let item = ready!(this.poll_next_item(cx));
-            Poll::Ready(item.map(|item| (item, this.progress())))
+            Poll::Ready(item.map(|item| (item, this.at.progress())))
         })
     }
 
@@ -176,27 +113,26 @@ impl<T: Send + 'static> Epoch<T> {
     /// Says that the last item was of no use to who took it: as if it had failed in the graph, the epoch ends, and its
     /// state is the place before that item, which comes again. Does nothing where no item was taken.
     pub fn fail_last(&mut self) {
-        if self.taken {
+        let last = self.last;
+        if self.ranks_mut().any(|epoch| epoch.share.rank.index == last && epoch.taken) {
             self.end_at(true, false);
         }
     }
 
     /// Ends it, without the last item if that goes back, and with nothing behind it if it is `drained`.
     pub(super) fn end_at(&mut self, back: bool, drained: bool) {
-        self.taken = false;
-        self.delivered -= u64::from(back);
-        self.drained = drained;
-        self.end();
+        let last = self.last;
+        self.ranks_mut().for_each(|epoch| epoch.end_at(back && epoch.share.rank.index == last, drained));
     }
 
     /// Its number.
     pub fn number(&self) -> u64 {
-        self.number
+        self.at.number
     }
 
     /// Figures of this epoch so far, also after its end; `None` before the first poll.
     pub fn stats(&self) -> Option<Stats> {
-        self.run.as_deref().map(Stats::of)
+        Stats::of_all(&self.runs)
     }
 
     /// Where the epoch stands: behind the last item that was taken from it. What was made ahead does not count, and comes
@@ -207,173 +143,39 @@ impl<T: Send + 'static> Epoch<T> {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was not told that it will be
     /// [resumed](crate::loader::Builder::resumable); what a pipe of yours fails with when it keeps its state.
-    pub fn state(&self) -> Result<super::State> {
-        let Engine { flow, settings, .. } = &*self.engine;
-        if !settings.resumable {
-            return Err(not_resumable());
-        }
-        let progress = self.progress();
-        let cursors = match (&self.state, &self.ended, &self.goes_on) {
-            (State::Running(running), ..) => {
-                saved(running.save(self.delivered + self.failed).unwrap_or_default())?
-            }
-            (_, Some(ended), _) => {
-                ended.clone().map_err(|error| Error::new(error.kind(), error.to_string()))?
-            }
-            // Of a graph that was changed they are not those of the state.
-            (_, None, Some((_, goes_on))) => (*goes_on.cursors).clone(),
-            (_, None, None) => Cursors::default(),
-        };
-        Ok(super::State::new(flow, settings, progress, &cursors))
-    }
-
-    /// Ends it; what its state would be is kept.
-    fn end(&mut self) {
-        if let State::Running(running) = &self.state
-            && self.engine.settings.resumable
-        {
-            self.ended = match running.save(self.delivered + self.failed) {
-                Some(saving) if !self.drained => Some(saved(saving).map_err(Arc::new)),
-                _ => Some(Ok(Cursors::default())),
-            };
-        }
-        self.state = State::Done;
-    }
-
-    /// Tells a device stage that nothing more comes.
-    fn tell_end(&self) {
-        if let Some(figures) = &self.device {
-            let _ = figures.ended.set(self.progress());
-        }
+    pub fn state(&self) -> Result<State> {
+        let ranks = std::iter::once(&self.at).chain(&self.others);
+        Ok(State::of(ranks.map(RankEpoch::saved).collect::<Result<_>>()?))
     }
 
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+        if let Some(latest) = self.latest.take() {
+            *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.runs.clone());
+        }
         loop {
-            if self.delivered >= self.budget && !matches!(self.state, State::Done) {
-                self.end_at(false, false);
-                self.tell_end();
+            self.turn();
+            let polled = ready!(self.at.poll_item(cx));
+            match &polled {
+                Some(Ok(_)) => self.last = self.at.share.rank.index,
+                Some(Err(_)) => self.others.iter_mut().for_each(RankEpoch::end),
+                None if self.others.iter().all(RankEpoch::is_done) => {}
+                // The others go on.
+                None => continue,
             }
-            let running = match &mut self.state {
-                State::Done => return Poll::Ready(None),
-                State::Running(running) => running,
-                State::Fresh => match Running::start(
-                    &self.engine,
-                    self.number,
-                    !self.blocking,
-                    self.goes_on.as_ref().map(|(_, goes_on)| goes_on.clone()),
-                ) {
-                    Ok(running) => {
-                        if let Some(Figures { gauge, run, way, .. }) = &self.device {
-                            let _ = running.run.device.set(gauge.clone());
-                            let _ = run.set(running.run.clone());
-                            if let Some(trace) = running.way() {
-                                let _ = way.set(trace);
-                            }
-                        }
-                        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) =
-                            Some(running.run.clone());
-                        self.run = Some(running.run.clone());
-                        self.state = State::Running(Box::new(running));
-                        continue;
-                    }
-                    Err(error) => {
-                        self.state = State::Done;
-                        return Poll::Ready(Some(Err(error)));
-                    }
-                },
-            };
-            let polled = match running.items.pop_ready() {
-                Some(ready) => Some(ready),
-                None => {
-                    if running.is_long() {
-                        // What the consumer has, which may be behind what a device stage has read. The last item it may
-                        // still give back.
-                        let position = match &self.device {
-                            Some(figures) => figures.taken.load(Ordering::Relaxed),
-                            None => self.delivered + self.failed - u64::from(self.taken),
-                        };
-                        running.trim(position);
-                    }
-                    let begun = Instant::now();
-                    let polled = {
-                        let _entered = running.run.io.enter();
-                        polled(false, || Pin::new(&mut running.items).poll_next(cx))
-                    };
-                    // If the consumer waits, or works inline for long, let the next items be made ahead.
-                    let spent = begun.elapsed();
-                    if running.is_inline() {
-                        running.run.count_inline(spent);
-                    }
-                    self.produce_ns = self.produce_ns * 0.9 + spent.as_nanos() as f64 * 0.1;
-                    let slow = polled.is_pending()
-                        || spent > 4 * WORTH_A_QUEUE
-                        || self.produce_ns > WORTH_A_QUEUE.as_nanos() as f64;
-                    if slow && running.move_to_background() && polled.is_pending() {
-                        // The waker is registered with the old place; poll again from the new one.
-                        continue;
-                    }
-                    ready!(polled)
-                }
-            };
-            match polled {
-                None => {
-                    self.end_at(false, true);
-                    self.tell_end();
-                    return Poll::Ready(None);
-                }
-                Some(Ok(item)) => {
-                    self.delivered += 1;
-                    self.taken = true;
-                    running.run.count_delivered();
-                    return Poll::Ready(Some(Ok(item)));
-                }
-                Some(Err(error)) => {
-                    self.taken = false;
-                    if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
-                        self.end();
-                        return Poll::Ready(Some(Err(error)));
-                    }
-                    self.failed += 1;
-                    running.run.count_skipped();
-                }
-            }
+            return Poll::Ready(polled);
         }
     }
-}
 
-/// What it takes to say where an epoch stands that somebody else reads.
-pub(super) struct Stand {
-    engine: Arc<Engine>,
-    goes_on: Option<super::State>,
-    way: Arc<OnceLock<Arc<dyn Trace>>>,
-}
-
-impl Stand {
-    /// Behind what the consumer has taken; `None` if that is nothing yet.
-    pub(super) fn state(&self, number: u64, taken: Option<Progress>) -> Result<super::State> {
-        let Engine { flow, settings, .. } = &*self.engine;
-        if !settings.resumable {
-            return Err(not_resumable());
+    /// Lets the rank be the next that has given least, the first of those; one that has nothing more comes last. So all
+    /// give equally many, one after the other, wherever they stood.
+    fn turn(&mut self) {
+        let key = |epoch: &RankEpoch<T>| (epoch.is_done(), epoch.delivered, epoch.share.rank.index);
+        if let Some(least) = self.others.iter_mut().min_by_key(|other| key(other))
+            && key(least) < key(&self.at)
+        {
+            std::mem::swap(least, &mut self.at);
         }
-        let state = |progress, cursors: &Cursors| super::State::new(flow, settings, progress, cursors);
-        let Some(progress) = taken else {
-            let begun = Progress { epoch: number, ..Progress::default() };
-            return Ok(self
-                .goes_on
-                .as_ref()
-                .map_or_else(|| state(begun, &Cursors::default()), |goes_on| goes_on.within(settings)));
-        };
-        let cursors = match self.way.get().filter(|_| !progress.drained) {
-            Some(way) => saved(Saving::all(&**way, Place::at(progress.delivered + progress.skipped)))?,
-            None => Cursors::default(),
-        };
-        Ok(state(progress, &cursors))
     }
-}
-
-pub(super) fn not_resumable() -> Error {
-    let message = "the loader keeps nothing to go on from; call `resumable` when it is built";
-    Error::new(ErrorKind::Config, message)
 }
 
 impl<T> Unpin for Epoch<T> {}
@@ -388,7 +190,9 @@ impl<T: Send + 'static> Stream for Epoch<T> {
 
 impl<T> fmt::Debug for Epoch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Epoch").field("number", &self.number).field("delivered", &self.delivered).finish()
+        let Epoch { at, others, .. } = self;
+        let delivered: u64 = std::iter::once(at).chain(others).map(|epoch| epoch.delivered).sum();
+        f.debug_struct("Epoch").field("number", &at.number).field("delivered", &delivered).finish()
     }
 }
 
@@ -417,7 +221,7 @@ impl<T: Send + 'static> Blocking<T> {
     ///
     /// # Errors
     /// As [`Epoch::state`].
-    pub fn state(&self) -> Result<super::State> {
+    pub fn state(&self) -> Result<State> {
         self.0.state()
     }
 

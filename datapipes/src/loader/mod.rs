@@ -7,6 +7,7 @@ mod elastic_tests;
 mod epoch;
 mod policy;
 mod prefetch_to_device;
+mod rank_epoch;
 #[cfg(test)]
 mod ranks_tests;
 mod replay;
@@ -17,7 +18,7 @@ mod steps_tests;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 pub use crate::settings::Order;
 pub use agreed::Agreed;
@@ -29,10 +30,13 @@ pub use replay::{Replay, Seen, Step};
 pub use state::State;
 pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 
-use state::Edited;
+use epoch::Latest;
+use rank_epoch::RankEpoch;
+use state::{Edited, Saved};
 
 use crate::plan::Explain;
-use crate::run::{Engine, EpochRun};
+use crate::run::{Engine, GoesOn, Share};
+use crate::settings::Settings;
 use crate::{Graph, Result};
 
 /// Runs a [`Graph`] epoch after epoch.
@@ -56,8 +60,8 @@ use crate::{Graph, Result};
 /// ```
 pub struct DataLoader<T> {
     engine: Arc<Engine>,
-    /// The latest epoch that was started, for figures.
-    latest: Arc<Mutex<Option<Arc<EpochRun>>>>,
+    /// Of the latest epoch that was started, for figures.
+    latest: Latest,
     on_error: OnError,
     out: PhantomData<fn() -> T>,
 }
@@ -84,13 +88,21 @@ impl<T: Send + 'static> DataLoader<T> {
     /// What it gives depends on the number, not on epochs before, so there is nothing to be set or to be gone through to
     /// start with any of them. Several epochs, also of the same number, may be alive at once; each is complete by itself.
     pub fn epoch(&self, epoch: u64) -> Epoch<T> {
-        Epoch::new(self.engine.clone(), epoch, self.on_error.clone(), self.latest.clone(), None)
+        let Settings { rank, uneven, .. } = self.engine.settings;
+        self.begin(epoch, vec![(Share { rank, uneven }, None)])
+    }
+
+    /// An epoch of some ranks, and where each goes on.
+    fn begin(&self, epoch: u64, ranks: Vec<(Share, Option<(Saved, GoesOn)>)>) -> Epoch<T> {
+        let of = |(share, goes_on)| {
+            RankEpoch::new(self.engine.clone(), epoch, share, self.on_error.clone(), goes_on)
+        };
+        Epoch::new(ranks.into_iter().map(of).collect(), self.latest.clone())
     }
 
     /// The epoch of a state, behind what had been delivered then: it gives what would have come without the stop.
     /// Inert until polled. Workers, queues, order and where parts run may be others than they were; so may be the
-    /// number of ranks, or which of them this is, where the [global order](State::merge) does not depend on it. Then
-    /// the batch size has to be such that the batches of all ranks together have as many items as before.
+    /// number of ranks, with a [state of all of them](State::merge).
     ///
     /// An epoch goes on in the kind of order that it had, to its end; another [order](Builder::order) begins with the next
     /// epoch. Compared are names, kinds, settings and wiring of nodes, not what closures do, nor what a vector holds beside
@@ -99,7 +111,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the state is of another graph or seed, with what differs,
     /// node by node; if it is of other ranks, and which node stands in the way; or if the loader was not told that it
-    /// will be [resumable](Builder::resumable).
+    /// will be [resumable](Builder::resumable). [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it is of this graph, but
+    /// says what its nodes cannot have kept.
     ///
     /// # Examples
     /// ```
@@ -134,8 +147,8 @@ impl<T: Send + 'static> DataLoader<T> {
     /// cannot be mixed otherwise in the middle, since its order is a function of the position.
     ///
     /// # Errors
-    /// As [`resume`](DataLoader::resume), but for the weights. With other ranks than the state's, the graph has to be
-    /// what it was, weights included.
+    /// As [`resume`](DataLoader::resume), but for the weights. Where there were several ranks, a mix above what deals items to
+    /// them keeps its weights to the end of the epoch: ranks would change them at different places.
     ///
     /// # Examples
     /// ```
@@ -168,9 +181,9 @@ impl<T: Send + 'static> DataLoader<T> {
     /// held, and how much it had taken, nobody else could tell.
     ///
     /// # Errors
-    /// As [`resume`](DataLoader::resume), but for what differs in the graph. With other ranks than the state's, the graph
-    /// has to be what it was; so it has for a state whose items came in any order. Also if a pipe is gone that kept its
-    /// place.
+    /// As [`resume`](DataLoader::resume), but for what differs in the graph. A state whose items came in any order takes no
+    /// changes. Nor may a pipe be gone that kept its place, or what has several inputs or outputs be new or other; where there
+    /// were several ranks, nor what stands above the node that deals items to them, if it is more than one-in-one-out.
     ///
     /// # Examples
     /// ```
@@ -194,12 +207,12 @@ impl<T: Send + 'static> DataLoader<T> {
     fn resumed(&self, state: &State, edited: Edited) -> Result<Epoch<T>> {
         let Engine { flow, settings, .. } = &*self.engine;
         if !settings.resumable {
-            return Err(epoch::not_resumable());
+            return Err(rank_epoch::not_resumable());
         }
-        let (state, goes_on) = state.for_graph(flow, settings, edited)?;
-        self.engine.fits(&goes_on.cursors)?;
-        let (engine, on_error, latest) = (self.engine.clone(), self.on_error.clone(), self.latest.clone());
-        Ok(Epoch::new(engine, state.epoch(), on_error, latest, Some((state, goes_on))))
+        let ranks = state.for_graph(flow, settings, edited)?;
+        ranks.iter().try_for_each(|(_, _, goes_on)| self.engine.fits(&goes_on.cursors))?;
+        let ranks = ranks.into_iter().map(|(share, saved, goes_on)| (share, Some((saved, goes_on))));
+        Ok(self.begin(state.epoch(), ranks.collect()))
     }
 
     /// How many items (usually batches) an epoch of this rank has, if that is known without reading: sources tell,
@@ -238,7 +251,8 @@ impl<T: Send + 'static> DataLoader<T> {
     }
 
     /// A number that is the same on every rank of a job, and most likely on no two jobs that differ in graph (the
-    /// names, kinds and settings of its nodes, and what reads what), seed, number of ranks or [`Uneven`](crate::Uneven).
+    /// names, kinds and settings of its nodes, and what reads what), seed, number of ranks, [`Uneven`](crate::Uneven) or
+    /// [budget of steps](Builder::max_steps).
     /// Ranks that exchange it before the first step find out that one was started with other settings. What a
     /// closure does is not in it, nor what a listing finds: for that there is [`Graph::digest`](crate::Graph::digest).
     pub fn fingerprint(&self) -> u64 {
@@ -255,7 +269,7 @@ impl<T: Send + 'static> DataLoader<T> {
 
     /// Figures of the latest epoch that was started; `None` before the first.
     pub fn stats(&self) -> Option<Stats> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).as_deref().map(Stats::of)
+        Stats::of_all(self.latest.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?)
     }
 }
 

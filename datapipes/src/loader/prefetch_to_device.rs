@@ -2,17 +2,16 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
 use futures::{Stream, StreamExt};
 
-use super::epoch::Stand;
+use super::epoch::Runs;
+use super::rank_epoch::Stand;
 use super::state::Progress;
 use super::{DataLoader, Epoch, Stats};
-use crate::keep::Trace;
-use crate::run::{Ahead, AheadGauge, EpochRun, StableThread, Upload, block_on};
+use crate::run::{Ahead, AheadGauge, StableThread, Upload, block_on};
 use crate::{BoxError, Error, ErrorKind, Item, Result};
 
 /// A loader whose batches are uploaded to a device ahead of the consumer; see
@@ -133,11 +132,11 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
     }
 
     fn uploaded(&self, epoch: Epoch<T>) -> DeviceEpoch<T, U> {
-        let number = epoch.number();
-        let (epoch, figures, stand) = epoch.on_device();
+        let (number, gauge) = (epoch.number(), Arc::default());
+        let (epoch, runs, stands) = epoch.on_device(&gauge);
         let (depth, stage) = (self.depth, self.stage.clone());
         let state = State::Fresh(Box::new(epoch));
-        DeviceEpoch { state, number, taken: None, stand, figures, depth, stage }
+        DeviceEpoch { state, number, stands, runs, gauge, depth, stage }
     }
 
     /// The loader whose batches these are, with their number, its plan and its figures.
@@ -158,29 +157,16 @@ impl<T, U> fmt::Debug for DeviceLoader<T, U> {
     }
 }
 
-/// What is known of an epoch that runs on the stage's thread.
-#[derive(Clone, Default)]
-pub(super) struct Figures {
-    pub gauge: Arc<AheadGauge>,
-    pub run: Arc<OnceLock<Arc<EpochRun>>>,
-    /// The way of what comes out, where states can be asked for.
-    pub way: Arc<OnceLock<Arc<dyn Trace>>>,
-    /// The position that the consumer is at, which is behind what the stage has read.
-    pub taken: Arc<AtomicU64>,
-    /// How far the epoch had come when all was through.
-    pub ended: Arc<OnceLock<Progress>>,
-}
-
 /// An epoch whose batches are uploaded ahead: a `Stream` of results, or by [`blocking`](DeviceEpoch::blocking) an
 /// iterator; see [`DataLoader::prefetch_to_device`].
 #[must_use = "an epoch does nothing until it is polled"]
 pub struct DeviceEpoch<T, U> {
     state: State<T, U>,
     number: u64,
-    /// How far the epoch had come with what the consumer took last.
-    taken: Option<Progress>,
-    stand: Stand,
-    figures: Figures,
+    /// Where each rank stands that it reads.
+    stands: Vec<Stand>,
+    runs: Runs,
+    gauge: Arc<AheadGauge>,
     depth: usize,
     /// Behind the state, which is at work on it.
     stage: Arc<Stage<T, U>>,
@@ -209,19 +195,19 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
     /// # Errors
     /// As [`Epoch::state`].
     pub fn state(&self) -> Result<super::State> {
-        self.stand.state(self.number, self.taken)
+        Ok(super::State::of(self.stands.iter().map(Stand::saved).collect::<Result<_>>()?))
     }
 
     /// Figures of this epoch so far, also after its end; `None` before it has begun.
     pub fn stats(&self) -> Option<Stats> {
-        self.figures.run.get().map(|run| Stats::of(run))
+        Stats::of_all(&self.runs)
     }
 
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
         if let State::Fresh(_) = self.state
             && let State::Fresh(epoch) = std::mem::replace(&mut self.state, State::Done)
         {
-            let (upload, gauge) = (self.stage.upload.clone(), self.figures.gauge.clone());
+            let (upload, gauge) = (self.stage.upload.clone(), self.gauge.clone());
             match Ahead::start(&self.stage.thread, epoch.tracked(), upload, self.depth, gauge) {
                 Ok(running) => self.state = State::Running(running),
                 Err(error) => {
@@ -233,12 +219,11 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         let State::Running(running) = &mut self.state else { return Poll::Ready(None) };
         let Some((item, progress)) = ready!(running.poll_next(cx)) else {
             self.state = State::Done;
-            self.taken = self.figures.ended.get().copied().or(self.taken);
+            self.stands.iter_mut().for_each(Stand::end);
             return Poll::Ready(None);
         };
         if let Some(progress) = progress {
-            self.taken = Some(progress);
-            self.figures.taken.store(progress.delivered + progress.skipped, Ordering::Relaxed);
+            self.stands.iter_mut().for_each(|stand| stand.take(progress));
         }
         Poll::Ready(Some(item))
     }

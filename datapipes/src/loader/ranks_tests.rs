@@ -154,6 +154,9 @@ fn fingerprints_tell_other_settings_apart_and_ranks_not() {
         print(range().batch(2).named("batches"), 1, 0, 4, Uneven::Drop),
     ];
     assert!(others.iter().all(|other| *other != one), "{one} {others:?}");
+    // Ranks that stop at other steps would wait for each other.
+    let budget = |steps| DataLoader::builder(range()).max_steps(steps).build().unwrap().fingerprint();
+    assert_ne!(budget(3), budget(4));
 }
 
 /// What stands for a collective of threads: whether all of them have something.

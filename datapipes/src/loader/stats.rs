@@ -1,9 +1,11 @@
 //! Figures of an epoch, measured at the edges.
 
 use std::fmt;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::epoch::Runs;
 use crate::Work;
 use crate::graph::Op;
 use crate::plan::{Place, segment_letter};
@@ -173,8 +175,56 @@ fn processes(_: &Engine, _: usize) -> Option<ProcessStats> {
 }
 
 impl Stats {
-    pub(crate) fn of(run: &EpochRun) -> Stats {
-        let Engine { flow, plan, settings, .. } = &*run.engine;
+    /// Of all ranks that an epoch reads; none before the first has begun.
+    pub(super) fn of_all(runs: &Runs) -> Option<Stats> {
+        let runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stats = Stats::of(runs.first()?);
+        for run in &runs[1..] {
+            stats.add(Stats::of(run));
+        }
+        stats.bottleneck = stats.find_bottleneck(runs[0].engine.settings.workers);
+        Some(stats)
+    }
+
+    /// The figures of another rank of the same epoch. What all of them share stays as it is: processes, the device stage, and
+    /// how the consumer waited for that.
+    fn add(&mut self, other: Stats) {
+        self.wall = self.wall.max(other.wall);
+        self.delivered += other.delivered;
+        self.skipped += other.skipped;
+        for (node, other) in self.nodes.iter_mut().zip(other.nodes) {
+            node.items += other.items;
+            node.dropped += other.dropped;
+            node.errors += other.errors;
+            node.busy += other.busy;
+        }
+        for (segment, other) in self.segments.iter_mut().zip(other.segments) {
+            segment.inline &= other.inline;
+            segment.items += other.items;
+            segment.morsels += other.morsels;
+            segment.busy += other.busy;
+            segment.starved += other.starved;
+            segment.full += other.full;
+            segment.occupancy += other.occupancy;
+            segment.window += other.window;
+        }
+        if self.device.is_none() {
+            self.waited += other.waited;
+        }
+        self.queue = match (self.queue.take(), other.queue) {
+            (Some(queue), Some(other)) => Some(QueueStats {
+                depth: queue.depth + other.depth,
+                occupancy: queue.occupancy + other.occupancy,
+                producer_waited: queue.producer_waited + other.producer_waited,
+                producer_busy: queue.producer_busy + other.producer_busy,
+            }),
+            (queue, other) => queue.or(other),
+        };
+    }
+
+    /// Of one rank, without what follows from the figures.
+    fn of(run: &EpochRun) -> Stats {
+        let Engine { flow, plan, .. } = &*run.engine;
         let inclusive: Vec<u64> = run.counters.iter().map(|c| c.busy_ns.load(Relaxed)).collect();
         let own = |id: usize| {
             let above: u64 = match plan.places[id] {
@@ -234,7 +284,7 @@ impl Stats {
             producer_busy: ns(&gauge.busy_ns),
         });
         let device = run.device.get();
-        let mut stats = Stats {
+        Stats {
             wall: run.wall(),
             delivered: run.counts().0,
             skipped: run.counts().1,
@@ -248,9 +298,7 @@ impl Stats {
                 depth: gauge.depth.load(Relaxed),
             }),
             bottleneck: String::new(),
-        };
-        stats.bottleneck = stats.find_bottleneck(settings.workers);
-        stats
+        }
     }
 
     /// Items that the consumer took, a second.

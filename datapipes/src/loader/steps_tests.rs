@@ -21,7 +21,7 @@ fn a_budget_ends_an_epoch_and_a_larger_one_goes_on() {
             .unwrap()
     };
     let (whole, end) = run(loader(None, 0).epoch(4), usize::MAX);
-    assert!(end.is_finished() && end.is_at_end() && whole.len() == 8);
+    assert!(end.is_finished() && end.0[0].is_at_end() && whole.len() == 8);
     for steps in 0..=whole.len() + 1 {
         let first = loader(Some(steps as u64), 2);
         assert_eq!(first.len_hint(), Some(steps.min(8) as u64));

@@ -6,12 +6,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::StreamExt;
 
 use crate::error::quietly;
-use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Wanted};
+use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Rank, Wanted};
 
 /// Keeps the items of the first pass in memory for the later ones; see [`Graph::cache`].
 pub struct Cache<T> {
     most: usize,
-    kept: Arc<Mutex<Kept<T>>>,
+    kept: Arc<Mutex<ByRank<T>>>,
+}
+
+/// What was kept of each rank that ran here: usually of one.
+struct ByRank<T>(Vec<(Rank, Kept<T>)>);
+
+impl<T> ByRank<T> {
+    fn of(&mut self, rank: Rank) -> &mut Kept<T> {
+        let at = self.0.iter().position(|(of, _)| *of == rank).unwrap_or_else(|| {
+            self.0.push((rank, Kept::Nothing));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
 }
 
 enum Kept<T> {
@@ -25,7 +38,7 @@ enum Kept<T> {
 impl<T> Cache<T> {
     /// Of at most so many items.
     pub fn new(most: usize) -> Self {
-        Cache { most, kept: Arc::new(Mutex::new(Kept::Nothing)) }
+        Cache { most, kept: Arc::new(Mutex::new(ByRank(Vec::new()))) }
     }
 }
 
@@ -43,7 +56,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
         let wanted = cx.wanted().cloned().unwrap_or(Wanted::new(Vec::new(), 0));
         Items::generate(async move |out| {
             let lock = || kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let (ready, mut filling) = match &*lock() {
+            let (ready, mut filling) = match lock().of(cx.rank()) {
                 Kept::Everything(items) => (Some(items.clone()), None),
                 // A pass that goes on in the middle does not see everything.
                 Kept::Nothing if wanted.is_all() => (None, Some(Vec::new())),
@@ -51,9 +64,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             };
             if let Some(items) = ready {
                 drop(input);
-                for place in
-                    wanted.positions(items.len() as u64).take_while(|&place| place < items.len() as u64)
-                {
+                for place in wanted.positions(items.len() as u64) {
                     let (value, mut origin) = items[place as usize].clone().into_parts();
                     if cx.round() > 0 {
                         origin = origin.child(cx.round());
@@ -78,7 +89,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                     }
                     (Ok(_), Some(_)) => {
                         filling = None;
-                        *lock() = Kept::TooMany;
+                        *lock().of(cx.rank()) = Kept::TooMany;
                         let node = &**cx.node();
                         quietly(|| {
                             tracing::warn!(node, most, "more items than the cache may keep; it keeps none");
@@ -93,7 +104,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             // A cancelled epoch ends early.
             if let Some(items) = filling
                 && !cx.is_cancelled()
-                && let kept @ Kept::Nothing = &mut *lock()
+                && let kept @ Kept::Nothing = lock().of(cx.rank())
             {
                 *kept = Kept::Everything(items.into());
             }
@@ -121,8 +132,8 @@ impl<T: Clone + Send + Sync + 'static> Graph<T> {
     /// Put it above every shuffle and augmentation, which would be frozen otherwise: what is below sees the same
     /// items each epoch. A pass that was dropped, or in which an item failed, keeps nothing, and the next one tries
     /// again. With more than `most` items nothing is kept, every epoch runs what is above, and a warning is
-    /// logged. The cache belongs to this node of the graph, so all loaders of the graph share it; it is freed with
-    /// the last of them. An epoch resumed in its middle ([`resume`](crate::DataLoader::resume)) gives from memory what
+    /// logged. The cache belongs to this node of the graph, so all loaders of the graph share it, each rank what is its
+    /// own; it is freed with the last of them. An epoch resumed in its middle ([`resume`](crate::DataLoader::resume)) gives from memory what
     /// an earlier one in this process has left there, and keeps nothing itself. Items keep their origins; [`repeat`](Graph::repeat)'s later rounds get children of them.
     ///
     /// # Examples
@@ -199,6 +210,22 @@ mod tests {
         let loader = loader(graph.cache(4));
         assert!((0..3).all(|epoch| loader.epoch(epoch).blocking().count() == 5));
         assert_eq!(made.load(Ordering::Relaxed), 15);
+    }
+
+    #[test]
+    fn each_rank_has_its_own() {
+        let graph = Graph::range(0..6).sharding_filter().cache(6);
+        let loader = |rank| {
+            let loader = DataLoader::builder(graph.clone()).workers(0).rank(rank, 2);
+            loader.uneven(crate::Uneven::Drop).build().unwrap()
+        };
+        let loaders = [loader(0), loader(1)];
+        for epoch in 0..2 {
+            let seen = |loader: &DataLoader<u64>| {
+                loader.epoch(epoch).blocking().map(Result::unwrap).collect::<Vec<u64>>()
+            };
+            assert_eq!(loaders.each_ref().map(seen), [vec![0, 2, 4], vec![1, 3, 5]]);
+        }
     }
 
     #[test]

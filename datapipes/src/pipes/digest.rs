@@ -82,7 +82,7 @@ where
         Arity::One
     }
     fn facts(&self) -> Facts {
-        Facts::any_order()
+        Facts::any_order().with_selection()
     }
 }
 

@@ -48,3 +48,17 @@ pub enum Uneven {
     /// Items left over are an error at the end of the stream.
     Error,
 }
+
+/// By the numbers that they have in states, and for other processes.
+const POLICIES: [Option<Uneven>; 5] =
+    [None, Some(Uneven::Drop), Some(Uneven::Pad), Some(Uneven::Allow), Some(Uneven::Error)];
+
+impl Uneven {
+    pub(crate) fn number(uneven: Option<Uneven>) -> u64 {
+        POLICIES.iter().position(|&policy| policy == uneven).expect("all are listed") as u64
+    }
+
+    pub(crate) fn from_number(number: u64) -> Option<Option<Uneven>> {
+        POLICIES.get(usize::try_from(number).ok()?).copied()
+    }
+}

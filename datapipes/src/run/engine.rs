@@ -34,7 +34,7 @@ use crate::run::pool::Pool;
 use crate::run::segment::{Learned, Segment, SegmentGauge, SegmentSettings};
 use crate::run::sieve::Sieve;
 use crate::settings::Settings;
-use crate::{Arity, Context, Error, ErrorKind, Items, Order, Role, Wanted, Work};
+use crate::{Arity, Context, Error, ErrorKind, Items, Order, Rank, Role, Uneven, Wanted, Work};
 
 /// What a loader keeps from epoch to epoch.
 pub(crate) struct Engine {
@@ -230,6 +230,13 @@ pub(crate) struct GoesOn {
     pub cursors: Arc<Cursors>,
     /// Whether it were other ranks that began it: the last step of all may have had fewer items than the others.
     pub elsewhere: bool,
+}
+
+/// Whose part of the data an epoch gives: the loader's own, or that of a rank of the job that began it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub rank: Rank,
+    pub uneven: Option<Uneven>,
 }
 
 /// A stream, and how it is gone on with.
@@ -831,12 +838,13 @@ pub(crate) struct Running<T> {
 }
 
 impl<T: Send + 'static> Running<T> {
-    /// Wires an epoch. Nothing runs before the first poll. `may_use_callers` runtime says whether the caller's
+    /// Wires an epoch of a rank. Nothing runs before the first poll. `may_use_callers` runtime says whether the caller's
     /// async runtime goes on while it waits for us. An epoch that `goes_on` begins at a position, with each node where it
     /// stood.
     pub(crate) fn start(
         engine: &Arc<Engine>,
         epoch: u64,
+        share: Share,
         may_use_callers: bool,
         goes_on: Option<GoesOn>,
     ) -> crate::Result<Self> {
@@ -848,8 +856,8 @@ impl<T: Send + 'static> Running<T> {
         let info = RunInfo {
             seed: engine.settings.seed,
             epoch,
-            rank: engine.settings.rank,
-            uneven: engine.settings.uneven,
+            rank: share.rank,
+            uneven: share.uneven,
             cancelled: Arc::new(AtomicBool::new(false)),
             offload,
         };
@@ -964,7 +972,7 @@ mod tests {
             let flow = Flow::new(&graph.root());
             let plan = Plan::new(&flow, &settings);
             let engine = Arc::new(Engine::new(flow, plan, settings));
-            let mut running = Running::<u64>::start(&engine, 0, false, None).unwrap();
+            let mut running = Running::<u64>::start(&engine, 0, Share::default(), false, None).unwrap();
             for _ in 0..400 {
                 crate::run::block_on(running.items.next()).unwrap().unwrap();
             }

@@ -34,7 +34,7 @@ mod window;
 pub(crate) use ahead::{Ahead, AheadGauge, Upload};
 pub use block_on::block_on;
 pub use blocking::blocking;
-pub(crate) use engine::{Cursors, Engine, EpochRun, GoesOn, Running};
+pub(crate) use engine::{Cursors, Engine, EpochRun, GoesOn, Running, Share};
 pub(crate) use replay::{Carried, Replayer, Stage, Way};
 pub(crate) use stable::StableThread;
 

@@ -35,7 +35,7 @@ where
 /// What is at these positions of the input.
 fn given<In: Clone + Send + 'static>(input: &Input<In>, wanted: &Wanted) -> Items<In> {
     let end = input.len() as u64;
-    let items = wanted.positions(end).take_while(|&at| at < end).map(|at| match &input[at as usize] {
+    let items = wanted.positions(end).map(|at| match &input[at as usize] {
         Some(item) => Ok(item.clone()),
         None => Err(Error::new(ErrorKind::User, MARK)),
     });

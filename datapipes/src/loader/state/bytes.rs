@@ -1,11 +1,9 @@
 //! A state as bytes.
 
-use std::sync::Arc;
-
 use super::{Saved, SavedNode, State};
 use crate::keep::{Cursor, Input};
 use crate::rng::hash_bytes;
-use crate::{Error, ErrorKind, Reader, Result, Writer};
+use crate::{Error, ErrorKind, Reader, Result, Uneven, Writer};
 
 /// What the bytes of a state begin with.
 const MAGIC: &[u8; 4] = b"DPst";
@@ -18,7 +16,8 @@ impl State {
         let mut writer = Writer::new();
         writer.raw(MAGIC);
         writer.number(VERSION);
-        write(&self.0, &mut writer);
+        writer.number(self.0.len() as u64);
+        self.0.iter().for_each(|saved| write(saved, &mut writer));
         let (mut bytes, _) = writer.into_parts();
         let sum = hash_bytes(&bytes);
         bytes.extend(sum.to_le_bytes());
@@ -43,23 +42,35 @@ impl State {
             return Err(damaged("its checksum is another"));
         }
         let mut reader = Reader::new(&head[MAGIC.len()..], &[]);
-        let saved =
-            reader.number().and_then(|_| read(&mut reader)).and_then(|saved| reader.end().map(|()| saved));
-        State::checked(saved.map_err(damaged)?)
+        let mut all = || {
+            reader.number()?;
+            let ranks = (0..reader.count()?).map(|_| read(&mut reader)).collect::<Result<Vec<_>>>()?;
+            reader.end().map(|()| ranks)
+        };
+        State::checked(all().map_err(damaged)?)
     }
 
     /// A state that was read, if it can be one.
-    pub(super) fn checked(saved: Saved) -> Result<State> {
-        let sane = saved.nodes.iter().enumerate().all(|(at, node)| {
-            node.inputs.iter().all(|&input| input < at as u64) && node.cursor.as_ref().is_none_or(is_sane)
-        });
-        let counted = saved.delivered.checked_add(saved.skipped).is_some_and(|all| all < FAR);
-        let ranks = (1..FAR).contains(&saved.world) && saved.rank.is_none_or(|rank| rank < saved.world);
-        match sane && counted && ranks {
-            true => Ok(State(Arc::new(saved))),
+    pub(super) fn checked(ranks: Vec<Saved>) -> Result<State> {
+        let run = |saved: &Saved| (saved.seed, saved.epoch, saved.world, saved.uneven);
+        let one = ranks.first().is_some_and(|first| ranks.iter().all(|saved| run(saved) == run(first)));
+        let near = |all: u64, saved: &Saved| {
+            all.checked_add(saved.delivered)?.checked_add(saved.skipped).filter(|&all| all < FAR)
+        };
+        let counted = ranks.iter().try_fold(0, near).is_some();
+        let ascend = ranks.is_sorted_by(|a, b| a.rank < b.rank);
+        match one && counted && ascend && ranks.iter().all(is_one) {
+            true => Ok(State::of(ranks)),
             false => Err(damaged("its numbers contradict each other")),
         }
     }
+}
+
+fn is_one(saved: &Saved) -> bool {
+    let known = |(at, node): (usize, &SavedNode)| {
+        node.inputs.iter().all(|&input| input < at as u64) && node.cursor.as_ref().is_none_or(is_sane)
+    };
+    saved.rank < saved.world && saved.world < FAR && saved.nodes.iter().enumerate().all(known)
 }
 
 /// No epoch comes so far.
@@ -94,12 +105,9 @@ pub(super) fn later(version: u64) -> Error {
 }
 
 fn write(saved: &Saved, to: &mut Writer<'_>) {
-    let Saved { seed, epoch, finished, delivered, skipped, world, rank, nodes } = saved;
-    // 0 for all ranks.
-    let rank = rank.map_or(0, |rank| rank + 1);
-    for number in
-        [*seed, *epoch, u64::from(*finished), *delivered, *skipped, *world, rank, nodes.len() as u64]
-    {
+    let Saved { seed, epoch, finished, delivered, skipped, world, rank, uneven, nodes } = saved;
+    let (finished, uneven) = (u64::from(*finished), Uneven::number(*uneven));
+    for number in [*seed, *epoch, finished, *delivered, *skipped, *world, *rank, uneven, nodes.len() as u64] {
         to.number(number);
     }
     for SavedNode { name, kind, settings, inputs, cursor } in nodes {
@@ -150,7 +158,9 @@ fn read(from: &mut Reader<'_>) -> Result<Saved> {
         delivered: from.number()?,
         skipped: from.number()?,
         world: from.number()?,
-        rank: from.number()?.checked_sub(1),
+        rank: from.number()?,
+        uneven: Uneven::from_number(from.number()?)
+            .ok_or_else(|| Reader::damaged("no rule for uneven ranks"))?,
         nodes: Vec::new(),
     };
     for _ in 0..from.count()? {

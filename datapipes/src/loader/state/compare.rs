@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::{Saved, SavedNode, State, elastic, nodes};
 use crate::graph::{Flow, FlowNode, Op};
 use crate::keep::{Cursor, Input};
-use crate::run::{Cursors, GoesOn};
+use crate::run::{Cursors, GoesOn, Share};
 use crate::settings::Settings;
-use crate::{Arity, Error, ErrorKind, Result, Role};
+use crate::{Arity, Error, ErrorKind, Rank, Result, Role};
 
 /// What a graph may have become since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,9 @@ fn but_weights(node: &SavedNode) -> &str {
 }
 
 impl State {
-    /// The state as one of this rank, and the cursors of the nodes that are what they were.
+    /// Where a loader goes on, and the cursors of the nodes that are what they were: with its own rank; or, where other
+    /// ranks began, with its share of what is left of all; or, where that cannot be told, with as many of them as it takes,
+    /// which it reads in turn.
     ///
     /// # Errors
     /// [`ErrorKind::Config`], with what differs, unless nodes that differ may stand where those around them do.
@@ -38,17 +40,63 @@ impl State {
         flow: &Flow,
         settings: &Settings,
         edited: Edited,
-    ) -> Result<(State, GoesOn)> {
-        let now = nodes(flow, |_| None);
-        let mut differences = Vec::new();
-        let own = Some(settings.rank.index as u64);
-        let elsewhere =
-            self.0.world != settings.rank.world as u64 || (self.0.rank != own && self.0.world != 1);
-        let state = match elsewhere {
-            false => self.clone(),
-            true => State(Arc::new(elastic::rescaled(&self.0, flow, settings)?)),
+    ) -> Result<Vec<(Share, Saved, GoesOn)>> {
+        let own = Share { rank: settings.rank, uneven: settings.uneven };
+        let (Rank { index, world: now }, &Saved { world, uneven, .. }) = (settings.rank, self.first());
+        let fitted = |saved: &Saved, share, elsewhere| {
+            let goes_on = saved.fitted(flow, settings, edited, elsewhere)?;
+            Ok((share, saved.clone(), goes_on))
         };
-        let saved: &Saved = &state.0;
+        let another = |why: String| config(format!("the state is of another run: {why}"));
+        let same = world == now as u64;
+        if let Some(saved) = self.0.iter().find(|saved| same && saved.rank == index as u64) {
+            if world > 1 && uneven != settings.uneven {
+                return Err(another(format!("uneven was {uneven:?}, and is {:?}", settings.uneven)));
+            }
+            return Ok(vec![fitted(saved, own, false).map_err(another)?]);
+        }
+        let problem = match elastic::rescaled(self, flow, settings) {
+            Ok(saved) => return Ok(vec![fitted(&saved, own, true).map_err(another)?]),
+            Err(problem) => problem,
+        };
+        let of = match &*self.0 {
+            [saved] => format!("rank {} of {world}", saved.rank),
+            some if some.len() as u64 == world => format!("all of {world} ranks"),
+            some => format!("{} of {world} ranks", some.len()),
+        };
+        let refused = |why: String| {
+            config(format!("the state is of {of}, and this is rank {index} of {now}: {problem}; and {why}"))
+        };
+        if !world.is_multiple_of(now as u64) {
+            return Err(refused(format!("{now} ranks cannot share what {world} have left to read")));
+        }
+        let parts = (index..world as usize).step_by(now).map(|rank| {
+            let Some(saved) = self.0.iter().find(|saved| saved.rank == rank as u64) else {
+                return Err(refused(format!("where rank {rank} stands is not in it")));
+            };
+            let share = Share { rank: Rank { index: rank, world: world as usize }, uneven };
+            fitted(saved, share, false)
+                .map_err(|why| refused(format!("rank {rank} of {world} cannot go on: {why}")))
+        });
+        parts.collect()
+    }
+}
+
+fn config(message: String) -> Error {
+    Error::new(ErrorKind::Config, message)
+}
+
+impl Saved {
+    /// Where it goes on, with the cursors of the nodes that are what they were; or what differs.
+    fn fitted(
+        &self,
+        flow: &Flow,
+        settings: &Settings,
+        edited: Edited,
+        elsewhere: bool,
+    ) -> Result<GoesOn, String> {
+        let (saved, now) = (self, nodes(flow, |_| None));
+        let mut differences = Vec::new();
         if saved.seed != settings.seed {
             differences.push(format!("seed {}, and {} now", saved.seed, settings.seed));
         }
@@ -63,23 +111,18 @@ impl State {
             let gone = saved.nodes.iter().filter(gone);
             differences.extend(gone.map(|node| format!("`{}` is gone, and what it held with it", node.name)));
         }
-        if edited != Edited::No && differences.is_empty() && !compare(&saved.nodes, &now, false).is_empty() {
-            let any_order = state.cursors().values().any(|cursor| cursor.unordered);
-            let ranks = settings.rank.world > 1 && !compare(&saved.nodes, &now, true).is_empty();
-            let reweighted = settings.rank.world > 1 && !ranks;
-            match (any_order, reweighted) {
-                (true, _) => differences.push("its items came in any order, so that another graph has no place in it".to_owned()),
-                (_, true) => differences.push(
-                    "ranks would change their weights at other places; weights change at the beginning of an epoch there".to_owned(),
-                ),
-                _ => {}
+        let is_begun = saved.position() > 0 && !saved.is_at_end();
+        if differences.is_empty() && is_begun && !compare(&saved.nodes, &now, false).is_empty() {
+            if saved.cursors().values().any(|cursor| cursor.unordered) {
+                let message = "its items came in any order, so that another graph has no place in it";
+                differences.push(message.to_owned());
             }
+            differences.extend(edits_without_a_place(saved, &now, flow));
         }
         if !differences.is_empty() {
-            let message = format!("the state is of another run: {}", differences.join("; "));
-            return Err(Error::new(ErrorKind::Config, message));
+            return Err(differences.join("; "));
         }
-        let mut cursors = state.cursors();
+        let mut cursors = saved.cursors();
         cursors.retain(|name, _| {
             let then = saved.nodes.iter().find(|node| *node.name == **name);
             then.zip(now.iter().find(|node| *node.name == **name)).is_some_and(|(then, now)| {
@@ -92,9 +135,38 @@ impl State {
         if edited == Edited::Matching && !cursors.is_empty() {
             stand_in(saved, flow, &mut cursors);
         }
-        let goes_on = GoesOn { position: state.position(), cursors: Arc::new(cursors), elsewhere };
-        Ok((state, goes_on))
+        Ok(GoesOn { position: saved.position(), cursors: Arc::new(cursors), elsewhere })
     }
+}
+
+/// What of a changed graph cannot be resumed, though the rest matches.
+fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flow) -> Vec<String> {
+    let mut above_shard = vec![false; flow.nodes.len()];
+    for (id, node) in flow.nodes.iter().enumerate().rev() {
+        if above_shard[id] || matches!(node.hints().facts.role, Role::Shard { .. }) {
+            node.inputs.iter().for_each(|&(above, _)| above_shard[above] = true);
+        }
+    }
+    let mut problems = Vec::new();
+    for ((id, node), now) in flow.nodes.iter().enumerate().zip(now) {
+        let was = saved.nodes.iter().find(|was| was.name == now.name && was.kind == now.kind);
+        let same =
+            was.is_some_and(|was| was.settings == now.settings && was.inputs.len() == now.inputs.len());
+        let reweighted = was
+            .is_some_and(|was| was.inputs.len() == now.inputs.len() && but_weights(was) == but_weights(now));
+        if same || node.inputs.is_empty() || passes(node) || node.hints().facts.by_position {
+            continue;
+        }
+        if !reweighted && !matches!(node.node.op, Op::Pipe(_)) {
+            problems.push(format!(
+                "`{}` is new or other, and where it stood in its inputs is not known",
+                node.name
+            ));
+        } else if saved.world > 1 && above_shard[id] {
+            problems.push(format!("`{}` would change at other places on other ranks", node.name));
+        }
+    }
+    problems
 }
 
 /// Says where pipes stand that are new, or other than they were: one that is new where its reader does; one that has other

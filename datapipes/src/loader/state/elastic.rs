@@ -6,12 +6,12 @@
 //! those above it, which do the same on each rank, go on from what they kept.
 
 use super::compare::compare;
-use super::{Saved, SavedNode, nodes};
+use super::{Saved, SavedNode, State, nodes};
 use crate::graph::{Flow, FlowNode, Op};
 use crate::keep::{Cursor, Input};
 use crate::settings::Settings;
 use crate::wire::pack;
-use crate::{Arity, Error, ErrorKind, Result, Role};
+use crate::{Arity, Role};
 
 /// What stands between the consumer and the node that deals items to the ranks.
 struct Chain<'a> {
@@ -21,28 +21,22 @@ struct Chain<'a> {
     below: Vec<&'a str>,
 }
 
-/// How a state that is not this rank's own can be one for it.
-///
-/// # Errors
-/// [`ErrorKind::Config`], with the numbers and what stands in the way.
-pub(super) fn rescaled(saved: &Saved, flow: &Flow, settings: &Settings) -> Result<Saved> {
+/// How a state that is not this rank's own can be one for it; or what stands in the way, with the numbers.
+pub(super) fn rescaled(state: &State, flow: &Flow, settings: &Settings) -> Result<Saved, String> {
+    // If one has seen the end and another has not, what is left of all is the end.
+    let saved = state.0.iter().find(|saved| !saved.finished).unwrap_or(state.first());
     let (then, now) = (saved.world, settings.rank.world as u64);
-    let refused = |why: String| {
-        let of = match saved.rank {
-            Some(rank) => format!("rank {rank} of {then}"),
-            None => format!("all of {then} ranks"),
-        };
-        let message =
-            format!("the state is of {of}, and this is rank {} of {now}: {why}", settings.rank.index);
-        Error::new(ErrorKind::Config, message)
-    };
-    if saved.skipped > 0 {
-        return Err(refused(format!("{} items were skipped, which ranks count differently", saved.skipped)));
+    let some = state.0.len() as u64;
+    if some > 1 && (some < then || state.0.iter().any(|other| other.delivered != saved.delivered)) {
+        return Err("its ranks are in the middle of a step".to_owned());
+    }
+    if state.skipped() > 0 {
+        return Err(format!("{} items were skipped, which ranks count differently", state.skipped()));
     }
     if saved.nodes.iter().filter_map(|node| node.cursor.as_ref()).any(|cursor| cursor.unordered) {
-        return Err(refused("items came in any order, so that no two ranks stand at one place".to_owned()));
+        return Err("items came in any order, so that no two ranks stand at one place".to_owned());
     }
-    let chain = Chain::of(flow).map_err(refused)?;
+    let chain = Chain::of(flow)?;
     let mut saved = saved.clone();
     let mut each = [1, 1];
     if let Some(batch) = chain.batch
@@ -52,34 +46,34 @@ pub(super) fn rescaled(saved: &Saved, flow: &Flow, settings: &Settings) -> Resul
         let sizes = sized(&node.settings).zip(sized(settings)).filter(|(was, is)| was.1 == is.1);
         let Some(((was, _), (is, _))) = sizes else {
             let message = format!("`{}` was {}, and is {settings}", batch.name, node.settings);
-            return Err(refused(message));
+            return Err(message);
         };
         if was.checked_mul(then).is_none_or(|all| is.checked_mul(now) != Some(all)) {
-            return Err(refused(format!(
+            return Err(format!(
                 "`{}` made batches of {was}, {then} ranks of them a step, and makes batches of {is} for {now}",
                 batch.name
-            )));
+            ));
         }
         (each, node.settings) = ([was, is], settings.clone());
     }
     // Which of its places a changed graph could keep would be guesswork.
     let differences = compare(&saved.nodes, &nodes(flow, |_| None), false);
     if !differences.is_empty() {
-        return Err(refused(differences.join("; ")));
+        return Err(differences.join("; "));
     }
     // One that came to its budget of steps has more behind it.
     if saved.finished && saved.nodes.iter().all(|node| node.cursor.is_none()) {
-        (saved.world, saved.rank) = (now, Some(settings.rank.index as u64));
+        (saved.world, saved.rank) = (now, settings.rank.index as u64);
         return Ok(saved);
     }
-    let far = || refused("its numbers are too large".to_owned());
+    let far = || "its numbers are too large".to_owned();
     let step = each[0].checked_mul(then).ok_or_else(far)?;
     let global = saved.delivered.checked_mul(step).ok_or_else(far)?;
     if global % (each[1] * now) != 0 {
-        return Err(refused(format!("{global} items were delivered, which do not divide among {now} ranks")));
+        return Err(format!("{global} items were delivered, which do not divide among {now} ranks"));
     }
     let own = global / now;
-    (saved.delivered, saved.world, saved.rank) = (own / each[1], now, Some(settings.rank.index as u64));
+    (saved.delivered, saved.world, saved.rank) = (own / each[1], now, settings.rank.index as u64);
     let steps = saved.delivered;
     let is_sharded = |node: &&mut SavedNode| *node.name == *chain.shard.name;
     if global == 0 {
@@ -91,7 +85,7 @@ pub(super) fn rescaled(saved: &Saved, flow: &Flow, settings: &Settings) -> Resul
             node.cursor = None;
         }
         if chain.batch.is_some_and(|batch| *batch.name == *node.name) {
-            node.cursor = Some(cursor(steps, own, 0..0, pack(&steps)?));
+            node.cursor = Some(cursor(steps, own, 0..0, pack(&steps).map_err(|error| error.to_string())?));
         }
     }
     if let Some(node) = saved.nodes.iter_mut().find(is_sharded)
@@ -102,13 +96,13 @@ pub(super) fn rescaled(saved: &Saved, flow: &Flow, settings: &Settings) -> Resul
             node.cursor.as_ref().is_some_and(|cursor| cursor.inputs.iter().all(|input| input.reach == 0));
         let may_pad = settings.uneven == Some(crate::Uneven::Pad) && now > 1;
         if may_pad && !pads {
-            return Err(refused(format!(
+            return Err(format!(
                 "`{}` would repeat items from the start, which were not kept for it",
                 node.name
-            )));
+            ));
         }
         let held = 0..if may_pad { now.min(global) } else { 0 };
-        let kept = pack(&(global, held.end))?;
+        let kept = pack(&(global, held.end)).map_err(|error| error.to_string())?;
         node.cursor = Some(cursor(own, global, held, kept));
     }
     Ok(saved)

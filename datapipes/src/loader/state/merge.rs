@@ -1,27 +1,30 @@
 //! The states of all ranks as one.
 
-use std::sync::Arc;
-
 use super::compare::compare;
 use super::{Saved, State};
 use crate::{Error, ErrorKind, Result};
 
 impl State {
-    /// The states of all ranks of a job as one, from which any number of ranks can
-    /// [resume](crate::DataLoader::resume), each with this same state.
+    /// The states of all ranks of a job as one, with which each rank [resumes](crate::DataLoader::resume): of as many ranks as
+    /// there were, or of another number.
     ///
-    /// That takes a graph whose global batches do not depend on the number of ranks: between
-    /// [`sharding_filter`](crate::Graph::sharding_filter) (or [`Indexed::shard`](crate::Indexed::shard)) and the consumer
-    /// stand only pipes that give one item for each, `prefetch`, and one `batch`, of `G / world` items for some `G`. Then
-    /// step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the stream above the filter. If the
-    /// graph is another, `resume` says so. For such a graph the state of one rank alone does as well, if no rank
-    /// skipped an item.
+    /// - **As many**: each finds its own.
+    /// - **Fewer, of which the old number is a multiple**: any graph. New rank `j` of `m` reads the epochs of the old ranks `j`,
+    ///   `j + m`, ... to their ends, a batch of each in turn: the batches that would have come, none twice, none left out.
+    ///   With 2 ranks for 8, four of its steps are one of the old ones. Each of them has its buffers, and reads for itself
+    ///   what is above the [`sharding_filter`](crate::Graph::sharding_filter). The next epoch is dealt to the new ranks.
+    /// - **Any number**, where the global batches do not depend on the number of ranks: between `sharding_filter` (or
+    ///   [`Indexed::shard`](crate::Indexed::shard)) and the consumer stand only pipes that give one item for each, `prefetch`,
+    ///   and one `batch`, of `G / world` items for some `G`. Then step `t` of all ranks together is items `t * G` to
+    ///   `(t + 1) * G` of the stream above the filter, and so it goes on. For such a graph the state of one rank alone does
+    ///   as well, if no rank skipped an item.
     ///
-    /// The order of the states does not matter. Items are not compared, nor could they be.
+    /// If the graph and the numbers are others, `resume` says so. The order of the states does not matter. Items are not
+    /// compared, nor could they be.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], with both values, if they are not those of all ranks, each once, of one run at one step; or
-    /// if items were skipped, since ranks then have had parts of different lengths.
+    /// [`ErrorKind::Config`], with both values, if they are not those of all ranks, each once, of one run at one step; a rank
+    /// that has nothing left may have had fewer.
     ///
     /// # Examples
     /// ```
@@ -44,51 +47,47 @@ impl State {
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn merge(states: &[State]) -> Result<State> {
-        let Some(State(first)) = states.first() else {
-            return Err(refused("there are none".to_owned()));
-        };
-        if states.len() as u64 != first.world {
-            return Err(refused(format!("there are {}, of a job of {} ranks", states.len(), first.world)));
+        let Some(first) = states.first() else { return Err(refused("there are none".to_owned())) };
+        let mut ranks: Vec<Saved> = states.iter().flat_map(|state| state.0.iter().cloned()).collect();
+        ranks.sort_by_key(|saved| saved.rank);
+        let world = ranks[0].world;
+        if let Some([one, _]) = ranks.array_windows().find(|[a, b]| a.rank == b.rank) {
+            return Err(refused(format!("two are of rank {}", one.rank)));
         }
-        let mut seen = vec![false; states.len()];
-        for State(state) in states {
-            let place = state.rank.and_then(|rank| usize::try_from(rank).ok());
-            match (state.rank, place.and_then(|at| seen.get_mut(at))) {
-                (None, _) => return Err(refused("one of them is of several ranks already".to_owned())),
-                (Some(rank), None) => {
-                    return Err(refused(format!("one is of rank {rank} of {}", state.world)));
-                }
-                (Some(rank), Some(true)) => return Err(refused(format!("two are of rank {rank}"))),
-                (Some(_), Some(seen)) => *seen = true,
-            }
-            state.same_step(first)?;
+        for saved in &ranks {
+            saved.same_run(&first.0[0])?;
         }
-        // If one has seen the end and another has not, what is left of all is the end.
-        let State(open) = states.iter().find(|state| !state.is_finished()).unwrap_or(&states[0]);
-        Ok(State(Arc::new(Saved { rank: None, ..(**open).clone() })))
+        if ranks.len() as u64 != world {
+            return Err(refused(format!("there are {}, of a job of {world} ranks", ranks.len())));
+        }
+        // Those that have nothing left may have had less than others.
+        let mut going = states.iter().filter(|state| !state.is_finished());
+        if let Some(one) = going.next()
+            && let Some(other) = going.find(|other| other.delivered() != one.delivered())
+        {
+            let [a, b] = [one, other].map(|state| (state.0[0].rank, state.delivered()));
+            let message = format!("rank {} has {} steps delivered, and rank {} has {}", b.0, b.1, a.0, a.1);
+            return Err(refused(message));
+        }
+        Ok(State::of(ranks))
     }
 }
 
 impl Saved {
-    fn same_step(&self, other: &Saved) -> Result<()> {
-        let rank = |saved: &Saved| saved.rank.unwrap_or(0);
-        let [mine, others] = [rank(self), rank(other)];
+    fn same_run(&self, other: &Saved) -> Result<()> {
+        let (mine, others) = (self.rank, other.rank);
         let pairs = [
             ("ranks", self.world, other.world),
             ("as seed", self.seed, other.seed),
             ("as epoch", self.epoch, other.epoch),
-            ("steps delivered", self.delivered, other.delivered),
         ];
         if let Some((what, is, was)) = pairs.into_iter().find(|(_, is, was)| is != was) {
             return Err(refused(format!("rank {mine} has {is} {what}, and rank {others} has {was}")));
         }
-        if self.skipped > 0 {
-            return Err(refused(format!(
-                "rank {mine} skipped {} items, so that ranks are not at one place of the data",
-                self.skipped
-            )));
+        let mut differences = compare(&other.nodes, &self.nodes, false);
+        if self.uneven != other.uneven {
+            differences.push(format!("uneven was {:?}, and is {:?}", other.uneven, self.uneven));
         }
-        let differences = compare(&other.nodes, &self.nodes, false);
         match differences.is_empty() {
             true => Ok(()),
             false => Err(refused(format!(

@@ -28,9 +28,9 @@ use std::sync::Arc;
 use crate::graph::{Flow, FlowNode};
 use crate::keep::{Cursor, Saving};
 use crate::rng::hash_bytes;
-use crate::run::Cursors;
+use crate::run::{Cursors, Share};
 use crate::settings::Settings;
-use crate::{Result, Writer};
+use crate::{Result, Uneven, Writer};
 
 /// Where an epoch stands: what [`Epoch::state`](crate::Epoch::state) gives and
 /// [`DataLoader::resume`](crate::DataLoader::resume) takes.
@@ -54,8 +54,9 @@ use crate::{Result, Writer};
 /// Two states of the same place resume the same, but need not be equal: workers read ahead, and what the steps kept last may
 /// lie nearer to the place when it is asked for again.
 #[derive(Clone, PartialEq)]
-pub struct State(Arc<Saved>);
+pub struct State(pub(super) Arc<[Saved]>);
 
+/// Where the epoch of one rank stands. A state has at least one, by ascending ranks of one job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Saved {
     pub seed: u64,
@@ -65,10 +66,11 @@ pub(super) struct Saved {
     /// Items delivered to the consumer, and items that failed and were skipped.
     pub delivered: u64,
     pub skipped: u64,
-    /// How many ranks there are.
+    /// How many ranks there are, and which of them this is.
     pub world: u64,
-    /// Which of them it is of; none if it is of all.
-    pub rank: Option<u64>,
+    pub rank: u64,
+    /// What became of items that do not divide among them.
+    pub uneven: Option<Uneven>,
     pub nodes: Vec<SavedNode>,
 }
 
@@ -84,73 +86,87 @@ pub(super) struct SavedNode {
 }
 
 impl State {
-    /// Of an epoch, where each node stands.
-    pub(super) fn new(flow: &Flow, settings: &Settings, progress: Progress, cursors: &Cursors) -> State {
-        let Progress { epoch, finished, delivered, skipped, drained: _ } = progress;
-        State(Arc::new(Saved {
-            seed: settings.seed,
-            epoch,
-            finished,
-            delivered,
-            skipped,
-            world: settings.rank.world as u64,
-            rank: Some(settings.rank.index as u64),
-            nodes: nodes(flow, |name| cursors.get(name).cloned()),
-        }))
+    /// Of the ranks of one job, each once.
+    pub(super) fn of(mut ranks: Vec<Saved>) -> State {
+        debug_assert!(!ranks.is_empty());
+        ranks.sort_by_key(|saved| saved.rank);
+        State(ranks.into())
+    }
+
+    /// What all ranks have in common.
+    fn first(&self) -> &Saved {
+        &self.0[0]
     }
 
     /// The number of its epoch.
     pub fn epoch(&self) -> u64 {
-        self.0.epoch
+        self.first().epoch
     }
 
     /// The seed of its loader.
     pub fn seed(&self) -> u64 {
-        self.0.seed
+        self.first().seed
     }
 
-    /// How many items (usually batches) were delivered since the epoch began, before and after stops.
+    /// How many items (usually batches) were delivered since the epoch began, before and after stops. Of a state of several
+    /// ranks it is what all of those have delivered.
     pub fn delivered(&self) -> u64 {
-        self.0.delivered
+        self.0.iter().map(|saved| saved.delivered).sum()
     }
 
     /// How many items failed and were skipped by the loader's policy since the epoch began.
     pub fn skipped(&self) -> u64 {
-        self.0.skipped
+        self.0.iter().map(|saved| saved.skipped).sum()
     }
 
     /// Whether the epoch had come to its end, or to its [budget of steps](crate::loader::Builder::max_steps): what is resumed from
-    /// here gives nothing unless that is raised, and training continues with the next epoch.
+    /// here gives nothing unless that is raised, and training continues with the next epoch. A state of several ranks is
+    /// finished if all of them are.
     pub fn is_finished(&self) -> bool {
-        self.0.finished
+        self.0.iter().all(|saved| saved.finished)
+    }
+}
+
+impl Saved {
+    /// Of an epoch, where each node stands.
+    pub(super) fn new(flow: &Flow, progress: Progress, cursors: &Cursors) -> Saved {
+        let Progress { seed, epoch, share, finished, delivered, skipped, drained: _ } = progress;
+        Saved {
+            seed,
+            epoch,
+            finished,
+            delivered,
+            skipped,
+            world: share.rank.world as u64,
+            rank: share.rank.index as u64,
+            uneven: share.uneven,
+            nodes: nodes(flow, |name| cursors.get(name).cloned()),
+        }
     }
 
     /// Whether there is nothing left, whatever the budget: it has begun, and no node stands anywhere any more.
-    pub(in crate::loader) fn is_at_end(&self) -> bool {
-        self.0.finished && self.position() > 0 && self.0.nodes.iter().all(|node| node.cursor.is_none())
-    }
-
-    /// The same for a loader with another budget of steps.
-    pub(super) fn within(&self, settings: &Settings) -> State {
-        let spent = settings.max_steps.is_some_and(|steps| self.delivered() >= steps);
-        State(Arc::new(Saved { finished: self.is_at_end() || spent, ..(*self.0).clone() }))
+    pub(super) fn is_at_end(&self) -> bool {
+        self.finished && self.position() > 0 && self.nodes.iter().all(|node| node.cursor.is_none())
     }
 
     /// The items and errors that came out of the graph.
     pub(super) fn position(&self) -> u64 {
-        self.0.delivered + self.0.skipped
+        self.delivered + self.skipped
     }
 
     pub(super) fn cursors(&self) -> Cursors {
-        let nodes = self.0.nodes.iter();
+        let nodes = self.nodes.iter();
         nodes.filter_map(|node| Some((node.name.as_str().into(), node.cursor.clone()?))).collect()
     }
 }
 
 /// How far an epoch has come.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
+    pub seed: u64,
     pub epoch: u64,
+    /// Of which rank.
+    pub share: Share,
     pub finished: bool,
     /// Whether nothing is left, whatever the budget of steps.
     pub drained: bool,
@@ -175,6 +191,7 @@ pub(super) fn fingerprint(flow: &Flow, settings: &Settings) -> u64 {
     let mut writer = Writer::new();
     writer.number(settings.seed);
     writer.number(settings.rank.world as u64);
+    writer.number(settings.max_steps.unwrap_or(u64::MAX));
     let uneven = settings.uneven.map_or(String::new(), |uneven| format!("{uneven:?}"));
     let mut text = |text: &str, numbers: &[u64]| {
         writer.number(text.len() as u64);
@@ -202,9 +219,9 @@ pub(super) fn saved(saving: Saving) -> Result<Cursors> {
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State")
-            .field("epoch", &self.0.epoch)
-            .field("delivered", &self.0.delivered)
-            .field("finished", &self.0.finished)
+            .field("epoch", &self.epoch())
+            .field("delivered", &self.delivered())
+            .field("finished", &self.is_finished())
             .finish_non_exhaustive()
     }
 }

@@ -7,8 +7,8 @@ use serde::ser::{Serialize, Serializer};
 
 use super::bytes::{VERSION, damaged, later};
 use super::{Saved, SavedNode, State};
-use crate::Result;
 use crate::keep::{Cursor, Input};
+use crate::{Result, Uneven};
 
 /// In formats that people read (JSON, TOML) all of it by name, and the checksum of the bytes beside it; in others the
 /// bytes of [`to_bytes`](State::to_bytes).
@@ -54,7 +54,7 @@ impl<'de> Visitor<'de> for Bytes {
     }
 }
 
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
     version: Version,
@@ -66,14 +66,20 @@ struct Form {
     #[serde(default, skip_serializing_if = "is_default")]
     skipped: u64,
     world: u64,
-    /// None for all ranks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    rank: Option<u64>,
+    rank: u64,
+    /// By its [number](Uneven::number).
+    #[serde(default, skip_serializing_if = "is_default")]
+    uneven: u64,
     nodes: Vec<Node>,
+    /// Of all of it; empty in `others`.
+    #[serde(default, skip_serializing_if = "is_default")]
     check: Hex,
+    /// The states of other ranks that are in it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    others: Vec<Form>,
 }
 
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Node {
     name: String,
@@ -86,7 +92,7 @@ struct Node {
     cursor: Option<Place>,
 }
 
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Place {
     outputs: Vec<u64>,
@@ -117,7 +123,6 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 impl Form {
     fn of(state: &State) -> Form {
-        let Saved { seed, epoch, finished, delivered, skipped, world, rank, nodes } = &*state.0;
         let node = |SavedNode { name, kind, settings, inputs, cursor }: &SavedNode| Node {
             name: name.clone(),
             kind: kind.clone(),
@@ -125,33 +130,40 @@ impl Form {
             inputs: inputs.clone(),
             cursor: cursor.as_ref().map(Place::of),
         };
-        Form {
-            version: Version,
-            seed: *seed,
-            epoch: *epoch,
-            finished: *finished,
-            delivered: *delivered,
-            skipped: *skipped,
-            world: *world,
-            rank: *rank,
-            nodes: nodes.iter().map(node).collect(),
-            check: Hex(check(state)),
-        }
+        let one = |saved: &Saved, check: Hex, others| {
+            let &Saved { seed, epoch, finished, delivered, skipped, world, rank, uneven, ref nodes } = saved;
+            let (nodes, uneven) = (nodes.iter().map(node).collect(), Uneven::number(uneven));
+            let version = Version;
+            Form {
+                version,
+                seed,
+                epoch,
+                finished,
+                delivered,
+                skipped,
+                world,
+                rank,
+                uneven,
+                nodes,
+                check,
+                others,
+            }
+        };
+        let others = state.0[1..].iter().map(|saved| one(saved, Hex::default(), Vec::new()));
+        one(&state.0[0], Hex(check(state)), others.collect())
     }
 
     fn into_state(self) -> Result<State> {
-        let Form {
-            version: Version,
-            seed,
-            epoch,
-            finished,
-            delivered,
-            skipped,
-            world,
-            rank,
-            nodes,
-            check: wanted,
-        } = self;
+        let (wanted, mut ranks) = (self.check.0.clone(), Vec::new());
+        self.into_ranks(&mut ranks)?;
+        let state = State::checked(ranks)?;
+        match check(&state) == wanted {
+            true => Ok(state),
+            false => Err(damaged("its checksum is another")),
+        }
+    }
+
+    fn into_ranks(self, ranks: &mut Vec<Saved>) -> Result<()> {
         let node = |Node { name, kind, settings, inputs, cursor }| SavedNode {
             name,
             kind,
@@ -159,12 +171,18 @@ impl Form {
             inputs,
             cursor: cursor.map(Place::into_cursor),
         };
-        let nodes = nodes.into_iter().map(node).collect();
-        let state = State::checked(Saved { seed, epoch, finished, delivered, skipped, world, rank, nodes })?;
-        match check(&state) == wanted.0 {
-            true => Ok(state),
-            false => Err(damaged("its checksum is another")),
-        }
+        ranks.push(Saved {
+            seed: self.seed,
+            epoch: self.epoch,
+            finished: self.finished,
+            delivered: self.delivered,
+            skipped: self.skipped,
+            world: self.world,
+            rank: self.rank,
+            uneven: Uneven::from_number(self.uneven).ok_or_else(|| damaged("no rule for uneven ranks"))?,
+            nodes: self.nodes.into_iter().map(node).collect(),
+        });
+        self.others.into_iter().try_for_each(|other| other.into_ranks(ranks))
     }
 }
 
@@ -197,6 +215,7 @@ impl Place {
 }
 
 /// The version, which is refused as soon as it is another: what follows may have other fields then.
+#[derive(PartialEq)]
 struct Version;
 
 impl Serialize for Version {

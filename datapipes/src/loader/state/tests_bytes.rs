@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::keep::Input;
 use crate::rng::hash_bytes;
-use crate::{DataLoader, ErrorKind, Graph, Writer};
+use crate::{DataLoader, ErrorKind, Graph, Uneven, Writer};
 
 fn some_state() -> State {
     let graph = Graph::range(0..60).filter(|n| n % 7 != 0).shuffle(9).flat_map(|n| vec![n; 3]).batch(4);
@@ -43,8 +43,12 @@ fn states() -> impl Strategy<Value = State> {
             SavedNode { name, kind, settings, inputs, cursor }
         });
         let nodes = nodes.collect();
-        let rank = (skipped % 2 == 0).then_some(skipped % world);
-        State(Arc::new(Saved { seed, epoch, finished, delivered, skipped, world, rank, nodes }))
+        let uneven = Uneven::from_number(skipped % 5).unwrap();
+        let of =
+            |rank, nodes| Saved { seed, epoch, finished, delivered, skipped, world, rank, uneven, nodes };
+        let (rank, nodes): (u64, Vec<_>) = (skipped % world, nodes);
+        let others = (0..rank.min(skipped % 3)).map(|rank| of(rank, nodes.clone()));
+        State::of(others.chain([of(rank, nodes.clone())]).collect())
     })
 }
 
@@ -143,7 +147,8 @@ fn row_120_counts_that_are_too_large_are_refused_before_anything_is_allocated() 
         let mut writer = Writer::new();
         writer.raw(b"DPst");
         writer.number(1);
-        [0, 0, 0, 0, 0, 1, 0].iter().chain(numbers).for_each(|&number| writer.number(number));
+        // One rank; what it has beside its nodes.
+        [1, 0, 0, 0, 0, 0, 1, 0, 0].iter().chain(numbers).for_each(|&number| writer.number(number));
         writer.into_parts().0
     };
     for huge in [1 << 33, 1 << 60, u64::MAX] {
@@ -171,7 +176,7 @@ fn row_120_counts_that_are_too_large_are_refused_before_anything_is_allocated() 
 fn row_120_numbers_that_contradict_each_other_are_refused() {
     let node = |inputs, cursor| SavedNode { inputs, cursor: Some(cursor), ..SavedNode::default() };
     let refused = |saved: Saved| {
-        let state = State(Arc::new(saved));
+        let state = State::of(vec![Saved { world: 2, ..saved }]);
         assert_eq!(kind(&state.to_bytes()), ErrorKind::Corrupt);
     };
     let cursor = |input: Input| Cursor { outputs: vec![1], inputs: vec![input], ..Cursor::default() };
@@ -184,6 +189,17 @@ fn row_120_numbers_that_contradict_each_other_are_refused() {
     refused(one(cursor(Input { from: 4, reach: 2, held: vec![2, 4] })));
     refused(one(Cursor { outputs: vec![1], pieces: vec![(u64::MAX, 0), (1, 0)], ..Cursor::default() }));
     refused(one(Cursor { outputs: vec![1], pieces: vec![(0, u64::MAX), (0, 1)], ..Cursor::default() }));
+    refused(Saved { rank: 2, ..Saved::default() });
+
+    let ranks = |[a, b]: [Saved; 2]| State::from_bytes(&State(Arc::new([a, b])).to_bytes()).is_ok();
+    let of = |rank, world| Saved { rank, world, ..Saved::default() };
+    assert!(ranks([of(0, 2), of(1, 2)]));
+    for [a, b] in [[1, 0], [1, 1]] {
+        assert!(!ranks([of(a, 2), of(b, 2)]), "ranks {a} and {b}");
+    }
+    assert!(!ranks([of(0, 2), of(1, 3)]) && !ranks([of(0, 2), Saved { epoch: 1, ..of(1, 2) }]));
+    assert!(!ranks([of(0, 2), Saved { uneven: Some(Uneven::Pad), ..of(1, 2) }]));
+    assert!(State::from_bytes(&State(Arc::new([])).to_bytes()).is_err());
 }
 
 /// In a format of bytes serde's form is the bytes, and has to be whole.

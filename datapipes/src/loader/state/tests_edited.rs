@@ -65,9 +65,60 @@ fn row_119_a_step_with_another_name_is_another_step() {
     }
 }
 
+/// A graph of several inputs is what it was, or nobody knows where it stood in each.
+#[test]
+fn row_119_a_mix_with_another_input_is_refused_once_it_has_begun() {
+    let graph =
+        |inputs: u64| Graph::mix((0..inputs).map(|n| (Graph::range(n * 100..n * 100 + 50), 1.0))).batch(3);
+    let after = |taken_before| taken(&loader(graph(2), 7), taken_before).1;
+    let message = "`mix` is new or other, and where it stood in its inputs is not known";
+    let refused = loader(graph(3), 7).resume_matching(&after(2)).map(drop).unwrap_err().to_string();
+    assert!(refused.ends_with(message), "{refused}");
+    let whole = taken(&loader(graph(3), 7), usize::MAX).0;
+    let fresh = loader(graph(3), 7).resume_matching(&after(0)).unwrap().blocking();
+    assert_eq!(fresh.map(Result::unwrap).collect::<Vec<_>>(), whole);
+}
+
+/// Ranks keep what is above at places of their own, so that it may change below only.
+#[test]
+fn row_119_what_stands_above_the_ranks_stays() {
+    let graph = |above: bool, below: bool| {
+        let mut graph = Graph::range(0..200);
+        if above {
+            graph = graph.filter(|n| n % 3 > 0);
+        }
+        graph = graph.map(|n| n).sharding_filter();
+        if below {
+            graph = graph.filter(|n| n % 5 > 0);
+        }
+        graph.batch(2)
+    };
+    let loader = |above, below| {
+        let loader =
+            DataLoader::builder(graph(above, below)).workers(0).rank(1, 2).uneven(crate::Uneven::Allow);
+        loader.resumable().build().unwrap()
+    };
+    let (_, state) = taken(&loader(false, false), 3);
+    let refused = loader(true, false).resume_matching(&state).map(drop).unwrap_err().to_string();
+    assert!(refused.ends_with("`filter` would change at other places on other ranks"), "{refused}");
+    let rest = loader(false, true).resume_matching(&state).unwrap().blocking().map(Result::unwrap);
+    // Some of the last moments may come again.
+    let behind: Vec<u64> = rest.flatten().filter(|n| *n > 11).collect();
+    assert_eq!(behind, (13..200).step_by(2).filter(|n| n % 5 > 0).collect::<Vec<_>>());
+
+    let mixed = |weight| {
+        let inputs = [(Graph::range(0..90), 1.0), (Graph::range(100..190), weight)];
+        let loader = DataLoader::builder(Graph::mix(inputs).sharding_filter()).workers(0).rank(1, 2);
+        loader.uneven(crate::Uneven::Allow).resumable().build().unwrap()
+    };
+    let (_, state) = taken(&mixed(1.0), 3);
+    let refused = mixed(2.0).resume_reweighted(&state).map(drop).unwrap_err().to_string();
+    assert!(refused.ends_with("`mix` would change at other places on other ranks"), "{refused}");
+}
+
 /// Where the state goes back to of what a node takes.
 fn from(state: &State, name: &str) -> usize {
-    let node = state.0.nodes.iter().find(|node| node.name == name).unwrap();
+    let node = state.first().nodes.iter().find(|node| node.name == name).unwrap();
     node.cursor.as_ref().unwrap().inputs[0].from as usize
 }
 

@@ -92,13 +92,7 @@ impl Order {
             Order::Hello => to.raw(&[0]),
             Order::Job(JobFacts { number, run, alone }, grants) => {
                 to.raw(&[1]);
-                let uneven = match run.uneven {
-                    None => 0,
-                    Some(Uneven::Drop) => 1,
-                    Some(Uneven::Pad) => 2,
-                    Some(Uneven::Allow) => 3,
-                    Some(Uneven::Error) => 4,
-                };
+                let uneven = Uneven::number(run.uneven);
                 let Rank { index, world } = run.rank;
                 let (index, world) = (index as u64, world as u64);
                 for n in [*number, run.seed, run.epoch, index, world, uneven, run.round, u64::from(*alone)] {
@@ -136,14 +130,8 @@ impl Order {
                     *n = from.number()?;
                 }
                 let [number, seed, epoch, index, world, uneven, round, alone] = n;
-                let uneven = match uneven {
-                    0 => None,
-                    1 => Some(Uneven::Drop),
-                    2 => Some(Uneven::Pad),
-                    3 => Some(Uneven::Allow),
-                    4 => Some(Uneven::Error),
-                    other => return Err(damaged(format_args!("{other} is no rule for uneven ranks"))),
-                };
+                let uneven = Uneven::from_number(uneven)
+                    .ok_or_else(|| damaged(format_args!("{uneven} is no rule for uneven ranks")))?;
                 let rank = Rank { index: index as usize, world: world as usize };
                 let run = RunFacts { seed, epoch, rank, uneven, round };
                 let facts = JobFacts { number, run, alone: alone != 0 };

@@ -129,7 +129,9 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
                 // A cache gives later rounds children; so does what pads.
                 self.renamed |=
                     matches!(hints.facts.role, Role::Shard { can_pad: true }) || node.node.kind == "cache";
-                inputs.iter_mut().for_each(|input| input.position = None);
+                if hints.arity != Arity::One {
+                    inputs.iter_mut().for_each(|input| input.position = None);
+                }
                 self.show(id, way, Duration::ZERO, &inputs);
                 return Ok(inputs);
             }

@@ -1,0 +1,317 @@
+//! The epoch of one rank: what an [`Epoch`](super::Epoch) is made of.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::task::{self, Poll, ready};
+use std::time::{Duration, Instant};
+
+use futures::Stream;
+
+use super::OnError;
+use super::epoch::Runs;
+use super::state::{Progress, Saved, saved};
+use crate::items::polled;
+use crate::keep::{Place, Saving, Trace};
+use crate::run::{AheadGauge, Cursors, Engine, GoesOn, Running, Share};
+use crate::{Error, ErrorKind, Item, Result};
+
+/// A graph that takes longer than this for an item is run ahead of the consumer by a thread of its own.
+const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
+
+/// One pass of one rank over its part of the data.
+pub(super) struct RankEpoch<T> {
+    engine: Arc<Engine>,
+    pub number: u64,
+    pub share: Share,
+    on_error: OnError,
+    /// Where it goes on.
+    goes_on: Option<GoesOn>,
+    /// Whether nothing is left, whatever the budget of steps.
+    drained: bool,
+    /// Where its nodes stood when it ended.
+    ended: Option<std::result::Result<Cursors, Arc<Error>>>,
+    pub blocking: bool,
+    state: State<T>,
+    /// Where its figures are found once it has begun.
+    pub runs: Runs,
+    failed: u64,
+    produce_ns: f64,
+    pub delivered: u64,
+    /// So many are delivered at most.
+    budget: u64,
+    /// Whether the last thing that came was an item, which the consumer has.
+    pub taken: bool,
+    /// Where it is read by a device stage.
+    device: Option<Figures>,
+}
+
+enum State<T> {
+    Fresh,
+    Running(Box<Running<T>>),
+    Done,
+}
+
+impl<T: Send + 'static> RankEpoch<T> {
+    pub fn new(
+        engine: Arc<Engine>,
+        number: u64,
+        share: Share,
+        on_error: OnError,
+        goes_on: Option<(Saved, GoesOn)>,
+    ) -> Self {
+        let (saved, goes_on) = goes_on.unzip();
+        let drained = saved.as_ref().is_some_and(Saved::is_at_end);
+        let state = if drained { State::Done } else { State::Fresh };
+        let (delivered, failed) = saved.map_or((0, 0), |saved| (saved.delivered, saved.skipped));
+        RankEpoch {
+            budget: engine.settings.max_steps.unwrap_or(u64::MAX),
+            engine,
+            number,
+            share,
+            on_error,
+            drained,
+            goes_on,
+            ended: None,
+            blocking: false,
+            state,
+            runs: Runs::default(),
+            failed,
+            produce_ns: 0.0,
+            delivered,
+            taken: false,
+            device: None,
+        }
+    }
+
+    /// Says that it is read by a device stage; where its figures will be.
+    pub fn on_device(&mut self, gauge: &Arc<AheadGauge>) -> Stand {
+        let figures = Figures { gauge: gauge.clone(), ..Figures::default() };
+        figures.taken.store(self.delivered + self.failed, Ordering::Relaxed);
+        self.device = Some(figures.clone());
+        let cursors = self.goes_on.as_ref().map(|goes_on| goes_on.cursors.clone()).unwrap_or_default();
+        Stand { engine: self.engine.clone(), begun: (self.progress(), cursors), figures, taken: None }
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            seed: self.engine.settings.seed,
+            epoch: self.number,
+            share: self.share,
+            finished: self.drained || self.is_spent(),
+            drained: self.drained,
+            delivered: self.delivered,
+            skipped: self.failed,
+        }
+    }
+
+    /// Whether its budget of steps is used up.
+    fn is_spent(&self) -> bool {
+        self.delivered >= self.budget
+    }
+
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// Ends it, without the last item if that goes back, and with nothing behind it if it is `drained`.
+    pub fn end_at(&mut self, back: bool, drained: bool) {
+        self.taken = false;
+        self.delivered -= u64::from(back);
+        self.drained |= drained;
+        self.end();
+    }
+
+    /// Where it stands.
+    pub fn saved(&self) -> Result<Saved> {
+        let Engine { flow, settings, .. } = &*self.engine;
+        if !settings.resumable {
+            return Err(not_resumable());
+        }
+        let cursors = match (&self.state, &self.ended, &self.goes_on) {
+            (State::Running(running), ..) => {
+                saved(running.save(self.delivered + self.failed).unwrap_or_default())?
+            }
+            (_, Some(ended), _) => {
+                ended.clone().map_err(|error| Error::new(error.kind(), error.to_string()))?
+            }
+            // Of a graph that was changed they are not those of the state.
+            (_, None, Some(goes_on)) => (*goes_on.cursors).clone(),
+            (_, None, None) => Cursors::default(),
+        };
+        Ok(Saved::new(flow, self.progress(), &cursors))
+    }
+
+    /// Ends it; what its state would be is kept.
+    pub fn end(&mut self) {
+        if let State::Running(running) = &self.state
+            && self.engine.settings.resumable
+        {
+            self.ended = match running.save(self.delivered + self.failed) {
+                Some(saving) if !self.drained => Some(saved(saving).map_err(Arc::new)),
+                _ => Some(Ok(Cursors::default())),
+            };
+        }
+        self.state = State::Done;
+    }
+
+    /// Tells a device stage that nothing more comes.
+    fn tell_end(&self) {
+        if let Some(figures) = &self.device {
+            let _ = figures.ended.set(self.progress());
+        }
+    }
+
+    pub fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+        loop {
+            if self.delivered >= self.budget && !matches!(self.state, State::Done) {
+                self.end_at(false, false);
+                self.tell_end();
+            }
+            let running = match &mut self.state {
+                State::Done => return Poll::Ready(None),
+                State::Running(running) => running,
+                State::Fresh => match Running::start(
+                    &self.engine,
+                    self.number,
+                    self.share,
+                    !self.blocking,
+                    self.goes_on.clone(),
+                ) {
+                    Ok(running) => {
+                        if let Some(Figures { gauge, way, .. }) = &self.device {
+                            let _ = running.run.device.set(gauge.clone());
+                            if let Some(trace) = running.way() {
+                                let _ = way.set(trace);
+                            }
+                        }
+                        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+                        runs.push(running.run.clone());
+                        drop(runs);
+                        self.state = State::Running(Box::new(running));
+                        continue;
+                    }
+                    Err(error) => {
+                        self.state = State::Done;
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                },
+            };
+            let polled = match running.items.pop_ready() {
+                Some(ready) => Some(ready),
+                None => {
+                    if running.is_long() {
+                        // What the consumer has, which may be behind what a device stage has read. The last item it may
+                        // still give back.
+                        let position = match &self.device {
+                            Some(figures) => figures.taken.load(Ordering::Relaxed),
+                            None => self.delivered + self.failed - u64::from(self.taken),
+                        };
+                        running.trim(position);
+                    }
+                    let begun = Instant::now();
+                    let polled = {
+                        let _entered = running.run.io.enter();
+                        polled(false, || Pin::new(&mut running.items).poll_next(cx))
+                    };
+                    // If the consumer waits, or works inline for long, let the next items be made ahead.
+                    let spent = begun.elapsed();
+                    if running.is_inline() {
+                        running.run.count_inline(spent);
+                    }
+                    self.produce_ns = self.produce_ns * 0.9 + spent.as_nanos() as f64 * 0.1;
+                    let slow = polled.is_pending()
+                        || spent > 4 * WORTH_A_QUEUE
+                        || self.produce_ns > WORTH_A_QUEUE.as_nanos() as f64;
+                    if slow && running.move_to_background() && polled.is_pending() {
+                        // The waker is registered with the old place; poll again from the new one.
+                        continue;
+                    }
+                    ready!(polled)
+                }
+            };
+            match polled {
+                None => {
+                    self.end_at(false, true);
+                    self.tell_end();
+                    return Poll::Ready(None);
+                }
+                Some(Ok(item)) => {
+                    self.delivered += 1;
+                    self.taken = true;
+                    running.run.count_delivered();
+                    return Poll::Ready(Some(Ok(item)));
+                }
+                Some(Err(error)) => {
+                    self.taken = false;
+                    if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
+                        self.end();
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                    self.failed += 1;
+                    running.run.count_skipped();
+                }
+            }
+        }
+    }
+}
+
+/// What is known of an epoch that a device stage reads.
+#[derive(Clone, Default)]
+struct Figures {
+    gauge: Arc<AheadGauge>,
+    /// The way of what comes out, where states can be asked for.
+    way: Arc<OnceLock<Arc<dyn Trace>>>,
+    /// The position that the consumer is at, which is behind what the stage has read.
+    taken: Arc<AtomicU64>,
+    /// How far the epoch had come when all was through.
+    ended: Arc<OnceLock<Progress>>,
+}
+
+/// What it takes to say where an epoch stands that a device stage reads.
+pub(super) struct Stand {
+    engine: Arc<Engine>,
+    /// Where it stood before the consumer took anything, and its nodes.
+    begun: (Progress, Arc<Cursors>),
+    figures: Figures,
+    /// How far the epoch had come with what the consumer took last.
+    taken: Option<Progress>,
+}
+
+impl Stand {
+    /// The consumer has taken an item, if that is one of this rank.
+    pub fn take(&mut self, progress: Progress) {
+        if progress.share.rank == self.begun.0.share.rank {
+            self.taken = Some(progress);
+            self.figures.taken.store(progress.delivered + progress.skipped, Ordering::Relaxed);
+        }
+    }
+
+    /// The consumer has taken all.
+    pub fn end(&mut self) {
+        self.taken = self.figures.ended.get().copied().or(self.taken);
+    }
+
+    /// Behind what the consumer has taken.
+    pub fn saved(&self) -> Result<Saved> {
+        let Engine { flow, settings, .. } = &*self.engine;
+        if !settings.resumable {
+            return Err(not_resumable());
+        }
+        let Some(progress) = self.taken else {
+            let (progress, cursors) = &self.begun;
+            return Ok(Saved::new(flow, *progress, cursors));
+        };
+        let cursors = match self.figures.way.get().filter(|_| !progress.drained) {
+            Some(way) => saved(Saving::all(&**way, Place::at(progress.delivered + progress.skipped)))?,
+            None => Cursors::default(),
+        };
+        Ok(Saved::new(flow, progress, &cursors))
+    }
+}
+
+pub(super) fn not_resumable() -> Error {
+    let message = "the loader keeps nothing to go on from; call `resumable` when it is built";
+    Error::new(ErrorKind::Config, message)
+}
