@@ -2,11 +2,16 @@
 //! rest of the epoch on another number of ranks.
 //!
 //! `cargo run --example ranks` starts itself as 4 ranks, stops them behind step 5, merges their states, and starts
-//! itself as 2 ranks that go on; then it compares what all of them read with what one process reads. Each process
-//! finds its rank in `RANK` and `WORLD_SIZE`, as under torchrun; so it would under SLURM, Open MPI or in an indexed
-//! job of Kubernetes.
+//! itself as 2 ranks that resume. It does so with two graphs:
 //!
-//! Options: `--then N`, `--now N` (numbers of ranks that divide 24), `--items N`, `--stop STEP`.
+//! - pictures, of which each step has 24 over all ranks: every step is that of one process, whatever the number of ranks;
+//! - members of archives, shuffled by each rank: two ranks read what four have left, a batch of each in turn.
+//!
+//! Each process finds its rank in `RANK` and `WORLD_SIZE`, as under torchrun; so it would under SLURM, Open MPI or in an
+//! indexed job of Kubernetes.
+//!
+//! Options: `--then N`, `--now N` (numbers of ranks that divide 24; of archives `now` has to divide `then`), `--items N`,
+//! `--stop STEP`.
 
 mod support;
 
@@ -35,15 +40,21 @@ fn main() -> ExitCode {
     }
 }
 
+/// How many items an archive has.
+const MEMBERS: u64 = 12;
+
 /// Made-up file names, in a shuffled order that all ranks have in common; each rank takes its part and "reads" it.
-fn loader(items: u64, rank: Rank, digest: &Digest) -> Result<DataLoader<Vec<String>>, BoxError> {
-    let names = Graph::range(0..items).map(|n| format!("{n:05}.jpg"));
-    let graph = names
-        .digest(digest, |name| name.clone())
-        .shuffle(100)
-        .sharding_filter()
-        .map(|name| format!("picture of {name}"))
-        .batch(GLOBAL / rank.world);
+fn loader(kind: &str, items: u64, rank: Rank, digest: &Digest) -> Result<DataLoader<Vec<String>>, BoxError> {
+    let graph = if kind == "pictures" {
+        let names = Graph::range(0..items).map(|n| format!("{n:05}.jpg"));
+        let names = names.digest(digest, |name| name.clone()).shuffle(100).sharding_filter();
+        names.map(|name| format!("picture of {name}")).batch(GLOBAL / rank.world)
+    } else {
+        let names = Graph::range(0..items / MEMBERS).map(|n| format!("{n:03}.tar"));
+        let names = names.digest(digest, |name| name.clone()).shuffle(100).sharding_filter();
+        let members = names.flat_map(|name| (0..MEMBERS).map(move |n| format!("{name}/{n:02}")));
+        members.shuffle(40).batch(6)
+    };
     let loader = DataLoader::builder(graph).seed(42).rank(rank.index, rank.world).uneven(Uneven::Drop);
     Ok(loader.resumable().build()?)
 }
@@ -52,9 +63,9 @@ fn loader(items: u64, rank: Rank, digest: &Digest) -> Result<DataLoader<Vec<Stri
 /// them has no more.
 fn rank() -> Result<(), BoxError> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [items, folder, stop, state] = &words[..] else { return Err("started by hand".into()) };
+    let [kind, items, folder, stop, state] = &words[..] else { return Err("started by hand".into()) };
     let (rank, digest) = (Rank::from_env()?, Digest::new());
-    let loader = loader(items.parse()?, rank, &digest)?;
+    let loader = loader(kind, items.parse()?, rank, &digest)?;
     let epoch = match &state[..] {
         "" => loader.epoch(0),
         file => loader.resume(&State::from_bytes(&std::fs::read(file)?)?)?,
@@ -94,9 +105,15 @@ fn job() -> Result<(), BoxError> {
     if [then, now].iter().any(|&world| world == 0 || !GLOBAL.is_multiple_of(world)) {
         return Err(format!("{then} and {now} ranks have to divide {GLOBAL}, the items of a step").into());
     }
+    pictures(then, now, items, stop)?;
+    archives(then, now, items, stop)
+}
+
+/// Runs on so many ranks, stops, and resumes on others.
+fn stopped(kind: &str, [then, now]: [usize; 2], items: u64, stop: usize) -> Result<[Part; 2], BoxError> {
     let folder = tempfile::tempdir()?;
-    let first = ranks(then, items, stop, "", &folder.path().join("first"))?;
-    println!("{then} ranks took {} steps each and stopped", first.steps.len());
+    let first = ranks(kind, then, items, stop, "", &folder.path().join("first"))?;
+    println!("{kind}: {then} ranks took {} steps each and stopped", first.steps.len());
 
     let state = State::merge(&first.states)?;
     let bytes = state.to_bytes();
@@ -104,11 +121,16 @@ fn job() -> Result<(), BoxError> {
     let file = folder.path().join("state");
     std::fs::write(&file, &bytes)?;
 
-    let rest = ranks(now, items, usize::MAX, &file.to_string_lossy(), &folder.path().join("rest"))?;
-    println!("{now} ranks went on and took the other {} steps", rest.steps.len());
+    let rest = ranks(kind, now, items, usize::MAX, &file.to_string_lossy(), &folder.path().join("rest"))?;
+    println!("{now} ranks resumed and took {} steps each to the end", rest.steps.len());
+    Ok([first, rest])
+}
 
+/// Where the global order does not depend on the number of ranks.
+fn pictures(then: usize, now: usize, items: u64, stop: usize) -> Result<(), BoxError> {
+    let [first, rest] = stopped("pictures", [then, now], items, stop)?;
     let mut seen: Vec<String> = Vec::new();
-    let alone = loader(items, Rank::default(), &Digest::new())?;
+    let alone = loader("pictures", items, Rank::default(), &Digest::new())?;
     let whole = alone.epoch(0).blocking().collect::<datapipes::Result<Vec<_>>>()?;
     let steps: Vec<_> = first.steps.iter().chain(&rest.steps).collect();
     check(
@@ -134,12 +156,37 @@ fn job() -> Result<(), BoxError> {
     Ok(())
 }
 
+/// Where it does: fewer ranks read in turn what the others have left.
+fn archives(then: usize, now: usize, items: u64, stop: usize) -> Result<(), BoxError> {
+    if !then.is_multiple_of(now) {
+        println!("archives: {now} ranks cannot share what {then} have left to read");
+        return Ok(());
+    }
+    let parts = stopped("archives", [then, now], items, stop)?;
+    let mut seen: Vec<String> = parts.into_iter().flat_map(|part| part.steps.concat().concat()).collect();
+    let taken = seen.len();
+    seen.sort();
+    seen.dedup();
+    check(seen.len() == taken, "no member came twice".into())?;
+    let archives = items / MEMBERS / then as u64 * then as u64;
+    check(taken as u64 == archives * MEMBERS, format!("{taken} of {} members came", archives * MEMBERS))?;
+    println!("{taken} members of {archives} archives, each once");
+    Ok(())
+}
+
 /// Starts ranks, is the collective that they agree by, and reads what they left.
-fn ranks(world: usize, items: u64, stop: usize, state: &str, folder: &Path) -> Result<Part, BoxError> {
+fn ranks(
+    kind: &str,
+    world: usize,
+    items: u64,
+    stop: usize,
+    state: &str,
+    folder: &Path,
+) -> Result<Part, BoxError> {
     std::fs::create_dir(folder)?;
     let start = |rank: usize| -> Result<Child, BoxError> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([&*items.to_string(), &*folder.to_string_lossy(), &*stop.to_string(), state]);
+        command.args([kind, &*items.to_string(), &*folder.to_string_lossy(), &*stop.to_string(), state]);
         command.env("RANKS_EXAMPLE", "rank").env("RANK", rank.to_string());
         command.env("WORLD_SIZE", world.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(command.spawn()?)
