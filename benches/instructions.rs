@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
 
+use datapipes::loader::Builder;
 use datapipes::{DataLoader, Graph, Items};
 use futures::StreamExt;
 
@@ -31,9 +32,9 @@ const CASES: &[Case] = &[
     ("shuffle_1000", 50_000, |n| drain(range(n).shuffle(1000))),
     ("batch_100", 100_000, |n| drain(range(n).batch(100))),
     ("through", 50_000, |n| drain(range(n).through(item_by_item))),
-    ("w5", 100_000, |n| {
-        drain(range(n).map(|v| v + 1).filter(|v| v % 2 == 0).shuffle(1000).batch(100));
-    }),
+    ("w5", 100_000, |n| drain(w5(n))),
+    // What it costs that its state can be asked for.
+    ("w5_resumable", 100_000, |n| run(DataLoader::builder(w5(n)).resumable())),
 ];
 
 type Case = (&'static str, u64, fn(u64));
@@ -47,8 +48,16 @@ fn item_by_item(input: Items<u64>) -> impl futures::Stream<Item = datapipes::Res
     input.map(|item| item.map(|item| item.map(|v| v + 1)))
 }
 
+fn w5(n: u64) -> Graph<Vec<u64>> {
+    range(n).map(|v| v + 1).filter(|v| v % 2 == 0).shuffle(1000).batch(100)
+}
+
 fn drain<T: Send + 'static>(graph: Graph<T>) {
-    let loader = DataLoader::builder(graph).workers(0).build().expect("a right graph");
+    run(DataLoader::builder(graph));
+}
+
+fn run<T: Send + 'static>(builder: Builder<T>) {
+    let loader = builder.workers(0).build().expect("a right graph");
     for item in loader.epoch(0).blocking() {
         black_box(item.expect("integers do not fail"));
     }
