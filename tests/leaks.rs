@@ -269,6 +269,7 @@ mod processes {
         };
         (0..10).for_each(run);
         let (working, children_then, mapped_then) = (Resources::now(), children(), mapped());
+        assert_eq!(children_then.len(), 2);
         (10..100).for_each(run);
         working.assert_back();
         assert_eq!(children(), children_then);

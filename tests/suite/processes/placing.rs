@@ -275,6 +275,7 @@ fn a_dropped_epoch_leaves_its_children_to_the_next() {
     let expected = whole(&loader, 0);
     given_back();
     let children = pids(&loader);
+    assert_eq!(children.len(), 2);
     for taken in [1, 100, 5000] {
         let epoch = loader.epoch(taken as u64).blocking();
         let some: Vec<u64> = epoch.take(taken).map(Result::unwrap).collect();
