@@ -2,6 +2,7 @@
 //! such things are counted for a whole process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use datapipes::testing::{Ledger, Resources, each_failure};
 use datapipes::{DataLoader, ErrorKind, Graph, OnError};
@@ -19,6 +20,17 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until something is so; not for ever.
+#[cfg(unix)]
+#[allow(dead_code, reason = "what uses it depends on features and the system")]
+fn soon(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "not after 10 s: {what}");
+        std::thread::yield_now();
+    }
 }
 
 fn spin(n: u64) -> u64 {
@@ -168,8 +180,6 @@ proptest! {
 /// What processes could leave behind.
 #[cfg(target_os = "linux")]
 mod processes {
-    use std::time::{Duration, Instant};
-
     use datapipes::Tensor;
 
     use super::*;
@@ -195,6 +205,22 @@ mod processes {
         of_queues.map(len).sum()
     }
 
+    /// Dropping an epoch waits only a moment for the thread that worked ahead. While that is there it has the children, so
+    /// that another epoch would start others.
+    fn epochs_have_ended() {
+        // The system keeps 15 bytes of a name.
+        let works_ahead = |task: std::fs::DirEntry| {
+            std::fs::read_to_string(task.path().join("comm"))
+                .is_ok_and(|name| name.starts_with("datapipes-loade"))
+        };
+        let tasks = || std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        soon("no thread works ahead", || !tasks().any(works_ahead));
+    }
+
+    fn nothing_is_left() {
+        soon("no children and no memory of queues", || (children(), mapped()) == (vec![], 0));
+    }
+
     /// Small items go in, large ones come out.
     fn graph(items: u64) -> Graph<Tensor> {
         Graph::range(0..items).in_processes(2, |numbers| {
@@ -217,16 +243,18 @@ mod processes {
                 // To the end, or not.
                 kept.extend(items.by_ref().take([1000, 0, 1, 30][round % 4]).map(Result::unwrap).take(3));
                 drop(items);
+                epochs_have_ended();
                 assert!(children().len() <= 2, "{:?}", children());
             }
             drop(loader);
-            assert_eq!(children(), [""; 0], "round {round}");
+            soon("no children", || children().is_empty());
             before.assert_back();
             // What the consumer keeps is all that is left of shared memory.
             let least: usize = kept.iter().map(Tensor::byte_len).sum();
-            assert!((least..least * 2 + 1).contains(&mapped()), "{} for {least}", mapped());
+            soon("at most twice what is kept is mapped", || mapped() <= least * 2);
+            assert!(mapped() >= least, "{} for {least}", mapped());
             drop(kept);
-            assert_eq!(mapped(), 0);
+            nothing_is_left();
         }
     }
 
@@ -235,9 +263,13 @@ mod processes {
         let _alone = alone();
         let before = Resources::now();
         let loader = DataLoader::builder(graph(100)).build().unwrap();
-        let run = |epoch| assert_eq!(loader.epoch(epoch).blocking().filter(Result::is_ok).count(), 150);
+        let run = |epoch| {
+            assert_eq!(loader.epoch(epoch).blocking().filter(Result::is_ok).count(), 150);
+            epochs_have_ended();
+        };
         (0..10).for_each(run);
         let (working, children_then, mapped_then) = (Resources::now(), children(), mapped());
+        assert_eq!(children_then.len(), 2);
         (10..100).for_each(run);
         working.assert_back();
         assert_eq!(children(), children_then);
@@ -245,7 +277,7 @@ mod processes {
         const EPOCH: usize = 150 * 9000 * 8;
         assert!(mapped() <= mapped_then + 2 * EPOCH, "from {mapped_then} to {}", mapped());
         drop(loader);
-        assert_eq!((children(), mapped()), (vec![], 0));
+        nothing_is_left();
         before.assert_back();
     }
 
@@ -272,9 +304,9 @@ mod processes {
         assert!(mapped() < BUDGET + 2 * (16 << 20) + 2 * (32 << 20), "{} bytes are mapped", mapped());
         let begun = Instant::now();
         drop(epoch);
-        assert!(begun.elapsed() < Duration::from_secs(1), "dropping took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(5), "dropping took {:?}", begun.elapsed());
         drop(loader);
-        assert_eq!((children(), mapped()), (vec![], 0));
+        nothing_is_left();
     }
 
     proptest! {
@@ -301,13 +333,9 @@ mod processes {
             drop(epoch);
             drop(loader);
             drop(other);
-            prop_assert!(begun.elapsed() < Duration::from_secs(2), "dropping took {:?}", begun.elapsed());
+            prop_assert!(begun.elapsed() < Duration::from_secs(5), "dropping took {:?}", begun.elapsed());
             // A thread that was in the middle of something may be the last to hold the loader.
-            while (children(), mapped()) != (vec![], 0) {
-                let left = (children(), mapped());
-                prop_assert!(begun.elapsed() < Duration::from_secs(4), "left over: {left:?}");
-                std::thread::yield_now();
-            }
+            nothing_is_left();
             before.assert_back();
         }
     }
@@ -395,7 +423,6 @@ mod far {
     use std::net::TcpListener;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::{Duration, Instant};
 
     use datapipes::Order;
     use datapipes_io::prelude::*;
@@ -404,15 +431,6 @@ mod far {
 
     use super::bad_http::*;
     use super::*;
-
-    /// Waits until something holds.
-    fn until(what: &str, mut holds: impl FnMut() -> bool) {
-        let begun = Instant::now();
-        while !holds() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
-            std::thread::yield_now();
-        }
-    }
 
     /// Rows 21 and 71: with hundreds of requests in flight, some unanswered and some half-way in a body.
     #[test]
@@ -435,13 +453,13 @@ mod far {
                 let graph = store.files((0..MANY).map(|n| n.to_string())).load_files().batch(MANY);
                 let loader = DataLoader::builder(graph).workers(workers).order(order).build().unwrap();
                 let mut epoch = loader.epoch(0);
-                until("they are all asked for", || {
+                soon("they are all asked for", || {
                     assert!(epoch.next().now_or_never().is_none(), "nothing can be there yet");
                     server.requests().len() == asked
                 });
                 let (busy, begun) = (Resources::now(), Instant::now());
                 drop(epoch);
-                assert!(begun.elapsed() < Duration::from_secs(1), "dropping took {:?}", begun.elapsed());
+                assert!(begun.elapsed() < Duration::from_secs(5), "dropping took {:?}", begun.elapsed());
                 // The server still holds its ends of them.
                 let after = Resources { descriptors: busy.descriptors - asked, ..busy };
                 after.assert_back();

@@ -134,8 +134,8 @@ fn an_epoch_begins_with_what_the_last_one_found() {
     assert_eq!(loader.epoch(0).blocking().count(), 100);
     let found = loader.stats().unwrap().segments[0].window as usize;
     assert!(found > 8, "{found}");
-    // Now none is answered before as many as that have been asked for.
-    wanted.store(400 + found, SeqCst);
+    // Now none is answered before more have been asked for than the first batch needs.
+    wanted.store(400 + 9, SeqCst);
     loader.epoch(1).blocking().try_for_each(|batch| batch.map(drop)).unwrap();
 }
 
@@ -194,7 +194,8 @@ fn a_slow_consumer_of_large_items_makes_nothing_grow() {
         std::thread::sleep(Duration::from_millis(3));
     }
     let window = loader.stats().unwrap().segments[0].window;
-    assert!(window < 8, "{window}");
+    // A quarter of what was taken would have been added.
+    assert!(window < 16, "{window}");
 }
 
 #[test]
@@ -202,7 +203,8 @@ fn the_wait_for_an_earlier_item_is_not_taken_for_the_link() {
     let loader = large(|n| if n % 32 == 31 { 12 } else { 1 }).build().unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 1500);
     let window = loader.stats().unwrap().segments[0].window;
-    assert!(window > 80, "{window}");
+    // Without growth it would be 32, and up to 40 while more is tried.
+    assert!(window > 40, "{window}");
 }
 
 /// A thread that reads epochs in turn leaves requests half-way in one of them. They go on, so that what they hold is not

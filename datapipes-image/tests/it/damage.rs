@@ -192,7 +192,7 @@ fn row_110_huge_pictures_are_refused_from_their_headers() {
     for size in [100_000, u32::MAX] {
         limit("rgb_lzw.tif", &|b| [0, 1].into_iter().for_each(|tag| edge(b, tag, size)), (size, size));
     }
-    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
 /// Sizes that no picture has, and those that do not agree with each other.

@@ -159,11 +159,10 @@ async fn row_51_where_nobody_answers_it_passes_and_takes_no_longer_than_told() {
         return;
     }
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let closed = {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        listener.local_addr().unwrap()
-    };
-    for address in [closed, silent.local_addr().unwrap()] {
+    // Its port is taken, so that nobody else gets it, and nobody listens.
+    let closed = tokio::net::TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    for address in [closed.local_addr().unwrap(), silent.local_addr().unwrap()] {
         let begun = Instant::now();
         let url = format!("cassandra://me:SECRET@{address}/k.t?connect_timeout=0.2&timeout=0.2");
         let error = Cassandra::connect(&url).await.unwrap_err();
@@ -241,13 +240,13 @@ async fn row_72_a_slow_server_meets_the_deadline_of_the_request() {
     let Some(server) = server() else { return };
     fresh(&server, "slow", "").await.put(vec![row(1, 50)]).await.unwrap();
     let proxy = Proxy::to(address(&server)).await;
-    let url = url_of(&through(&server, &proxy), "slow", "timeout=0.2&connections=1");
+    let url = url_of(&through(&server, &proxy), "slow", "timeout=1&connections=1");
     let table = Cassandra::connect(&url).await.unwrap();
     proxy.set(Mode::Stalled);
     let begun = Instant::now();
     let error = table.get(key(1)).await.unwrap_err();
     assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     proxy.set(Mode::Open);
     assert_eq!(number(&RetryTable::new(table, soon()).get(key(1)).await.unwrap()), 1);
 }

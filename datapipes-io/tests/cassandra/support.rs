@@ -124,12 +124,12 @@ pub fn number(row: &Row) -> u64 {
     n
 }
 
-/// Tries often and soon.
+/// Tries often and soon, until the deadline.
 pub fn soon() -> Backoff {
     Backoff {
         first: Duration::from_millis(20),
         most: Duration::from_millis(200),
-        tries: 200,
+        tries: u32::MAX,
         deadline: Duration::from_secs(60),
         ..Backoff::default()
     }

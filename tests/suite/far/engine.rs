@@ -102,7 +102,7 @@ fn server(with_lasting: bool) -> BadHttp {
 fn store(server: &BadHttp) -> impl Store {
     let http = Http::builder(&server.url())
         .listing(stores::http::Listing::Manifest("keys.txt".into()))
-        .minimum_rate(1000, 60 * MS)
+        .minimum_rate(1000, 300 * MS)
         .build()
         .unwrap();
     let backoff = Backoff { tries: 4, first: MS, most: 5 * MS, ..Backoff::default() };

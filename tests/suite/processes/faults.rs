@@ -39,7 +39,7 @@ pub fn convict(processes: &Processes, items: u64, case: &Case, order: Order) -> 
     assert_eq!(counted, (innocent.len() as u64, guilty.len() as u64), "{crime}: what is counted");
     let started = children(&loader);
     drop(loader);
-    assert!(started.iter().all(|&child| is_gone(child)), "{crime}: children are gone with their loader");
+    all_gone(&started);
     for bad in &skipped {
         assert_eq!((bad.kind, bad.node.as_str()), (ErrorKind::Crashed, "decode"), "{crime}");
     }
@@ -66,7 +66,7 @@ fn try_crime(crime: &str, processes: impl Fn(usize) -> Processes, how: &str) {
             assert!(epoch.next().is_none(), "{crime}: the epoch has ended");
             let known = children(&loader);
             drop((epoch, loader));
-            assert!(known.iter().all(|&child| is_gone(child)), "{crime}");
+            all_gone(&known);
         }
     }
 }

@@ -6,8 +6,11 @@ use super::*;
 
 #[tokio::test]
 async fn row_51_nobody_listens() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let store = Http::new(&format!("http://127.0.0.1:{port}/")).unwrap();
+    // The port is taken, so that nobody else gets it, and nobody listens.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    let store = Http::new(&format!("http://{address}/")).unwrap();
     let error = store.read("k").await.unwrap_err();
     is(&error, ErrorKind::Unavailable, true);
     assert!(error.to_string().contains("/k: no connection"), "{error}");
