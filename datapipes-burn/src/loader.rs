@@ -1,5 +1,6 @@
 //! A loader of this library as one of burn's.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,6 +55,10 @@ pub struct BurnLoader<B, O> {
     pub(crate) rows: Option<fn(&B) -> usize>,
     told: Told,
     parts: Option<Parts<B>>,
+    /// Which of the devices this is for, if it is a slice.
+    device_index: Option<usize>,
+    /// The epochs of the slices that were begun last, by device.
+    slices: Arc<Mutex<BTreeMap<usize, Reading<B>>>>,
     /// Why this part of a loader cannot be read.
     refused: Option<Arc<str>>,
     next: AtomicU64,
@@ -115,6 +120,8 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
             rows: None,
             told: Told::default(),
             parts: None,
+            device_index: None,
+            slices: Arc::default(),
             refused: None,
             next: AtomicU64::new(0),
             goes_on: Mutex::default(),
@@ -204,9 +211,11 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// Burn's learner counts its own epochs: let it resume the same one from its checkpoint. Its progress begins with
     /// the batches that have been; how many items those had is estimated where only batches say.
     ///
+    /// The state of a loader [for several devices](BurnLoader::for_devices) is that of all of its slices; it can be
+    /// resumed for as many devices, or [fewer](State::merge).
+    ///
     /// # Errors
-    /// As [`DataLoader::resume`]. A loader [for several devices](BurnLoader::for_devices) is of several ranks, which have
-    /// states of their own: then the slices refuse it.
+    /// As [`DataLoader::resume`]; what only a slice finds wrong is the one error of that slice's epoch.
     ///
     /// # Examples
     /// ```
@@ -241,14 +250,20 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
 
     /// Where the epoch stands that was begun last, by this loader or a clone of it, such as the one that burn's learner made:
     /// behind the last batch that was taken from it, also when it has ended or was dropped. A batch that could not be made
-    /// into burn's comes again. Waits while a batch is being taken. See [`Epoch::state`](datapipes::Epoch::state).
+    /// into burn's comes again. Waits while a batch is being taken. See [`Epoch::state`](datapipes::Epoch::state). With several
+    /// devices it is that of the slices' epochs together; ask for it when all have taken equally many.
     ///
     /// # Errors
-    /// As [`Epoch::state`](datapipes::Epoch::state); of `Config` if no epoch was begun.
+    /// As [`Epoch::state`](datapipes::Epoch::state), and [`State::merge`]; of `Config` if no epoch was begun.
     pub fn state(&self) -> Result<State>
     where
         B: Send,
     {
+        let slices = lock(&self.slices).clone();
+        if !slices.is_empty() && self.device_index.is_none() {
+            let states = slices.values().map(Reading::state).collect::<Result<Vec<_>>>()?;
+            return State::merge(&states);
+        }
         match lock(&self.reading).clone() {
             Some(reading) => reading.state(),
             None => Err(Error::new(ErrorKind::Config, "no epoch was begun yet")),
@@ -300,7 +315,8 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         // Ranks get equally many where burn would give the last one more.
         let told = Told { items: self.told.items.map(|_| each), ..self.told };
         // The state of a part is not that of the whole.
-        Ok(BurnLoader { loader, told, parts: None, reading: Arc::default(), ..self.clone() })
+        let (device_index, reading) = (Some(index), Arc::default());
+        Ok(BurnLoader { loader, told, parts: None, device_index, reading, ..self.clone() })
     }
 }
 
@@ -318,6 +334,8 @@ impl<B, O> Clone for BurnLoader<B, O> {
             rows: self.rows,
             told: self.told,
             parts: parts.map(|parts| Parts { devices: parts.devices, make: parts.make.clone() }),
+            device_index: self.device_index,
+            slices: self.slices.clone(),
             refused: self.refused.clone(),
             next: AtomicU64::new(self.next.load(Relaxed)),
             goes_on: Mutex::new(lock(&self.goes_on).clone()),
@@ -355,6 +373,9 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> f
         });
         Box::new(match begun {
             Ok((count, items)) => {
+                if let Some(index) = self.device_index {
+                    lock(&self.slices).insert(index, items.clone());
+                }
                 *lock(&self.reading) = Some(items.clone());
                 Batches::new(self, count, items)
             }

@@ -128,6 +128,66 @@ fn the_slices_of_several_devices_share_the_data_in_equal_steps() {
     }
 }
 
+/// Stopped at one step on two devices, it goes on on two, and on one that reads what both have left.
+#[test]
+fn the_slices_of_several_devices_go_on() {
+    let make = |devices: usize| {
+        let of = |rank: Rank| {
+            let graph =
+                Graph::range(0..40).shuffle(50).sharding_filter().filter(|n| n % 5 > 0).batch(3).collate();
+            let loader = DataLoader::builder(graph).rank(rank.index, rank.world).uneven(Uneven::Drop);
+            loader.workers(1).resumable().build()
+        };
+        let whole = BurnLoader::<_, Tensor<1, Int>>::new(of(Rank::default()).unwrap(), &Device::flex());
+        whole.items(40).for_devices(devices, of)
+    };
+    let slices = |loader: &BurnLoader<datapipes::Tensor, Tensor<1, Int>>, devices: usize| -> Vec<Dyn<_>> {
+        (0..devices).map(|k| loader.slice(k * 40 / devices, (k + 1) * 40 / devices)).collect()
+    };
+    let values = |epoch: &mut dyn Iterator<Item = Result<Tensor<1, Int>, _>>| -> Vec<Vec<i64>> {
+        epoch
+            .map(|batch: Result<_, burn_core::data::dataset::DatasetError>| {
+                let batch: Tensor<1, Int> = batch.unwrap();
+                batch.into_data().iter::<i64>().collect()
+            })
+            .collect()
+    };
+    let whole: Vec<_> = slices(&make(2), 2).iter().map(|part| values(&mut part.iter())).collect();
+    let loader = make(2);
+    let parts = slices(&loader, 2);
+    let mut epochs: Vec<_> = parts.iter().map(|part| part.iter()).collect();
+    let seen: Vec<_> = epochs.iter_mut().map(|epoch| values(&mut epoch.by_ref().take(2))).collect();
+    let state = loader.state().unwrap();
+    assert_eq!(state.delivered(), 4);
+    drop(epochs);
+
+    let again = slices(&make(2).resume(&state).unwrap(), 2);
+    let rest: Vec<_> = again.iter().map(|part| values(&mut part.iter())).collect();
+    for k in 0..2 {
+        assert_eq!([&seen[k][..], &rest[k]].concat(), whole[k], "device {k}");
+    }
+    let one = make(1).resume(&state).unwrap();
+    let in_turn: Vec<_> = (0..).map_while(|n| rest[n % 2].get(n / 2).cloned()).collect();
+    assert_eq!(values(&mut one.iter())[..in_turn.len()], in_turn);
+    assert_eq!(one.epoch(), 1);
+}
+
+/// A state at a budget of steps is finished for that budget only.
+#[test]
+fn a_larger_budget_of_steps_goes_on() {
+    let make = |steps| {
+        let loader = DataLoader::builder(Graph::range(0..20).map(|n| n as f32).batch(2).collate());
+        let loader = loader.workers(0).max_steps(steps).resumable().build().unwrap();
+        BurnLoader::<_, Tensor<1>>::new(loader, &Device::flex())
+    };
+    let loader = make(3);
+    assert_eq!(loader.iter().count(), 3);
+    let state = loader.state().unwrap();
+    let (same, more) = (make(3).resume(&state).unwrap(), make(7).resume(&state).unwrap());
+    assert_eq!((same.epoch(), more.epoch()), (1, 0));
+    assert_eq!((more.iter().count(), more.epoch()), (4, 1));
+}
+
 #[test]
 fn any_other_slice_is_one_error_that_says_so() {
     let said = |part: Dyn<Tensor<1, Int>>| {
