@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use datapipes::pipes::{Schedule, Stop};
-use datapipes::{BoxError, DataLoader, Graph, State};
+use datapipes::{BoxError, DataLoader, Edited, Graph, State};
 
 const NAMES: [&str; 3] = ["web", "books", "code"];
 const BATCH: usize = 8;
@@ -97,7 +97,8 @@ fn run() -> Result<(), BoxError> {
     // From there on mostly code: not by accident, but where it is asked for.
     let code = self::loader(Schedule::new([1.0, 1.0, 6.0]))?;
     check(code.resume(&state).is_err(), "other weights are refused unless they are asked for")?;
-    let rest: Vec<_> = code.resume_reweighted(&state)?.blocking().collect::<datapipes::Result<_>>()?;
+    let rest: Vec<_> =
+        code.resume_edited(&state, Edited::Weights)?.blocking().collect::<datapipes::Result<_>>()?;
     let before = counts(&first.concat());
     let after = rest.concat();
     // Each source goes on where it stood: no sample of its first round comes twice.

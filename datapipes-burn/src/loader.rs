@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_core::data::dataloader::DataLoaderIterator;
 use burn_core::tensor::Device;
-use datapipes::{BoxError, DataLoader, Error, ErrorKind, Rank, Result, State};
+use datapipes::{BoxError, DataLoader, Edited, Epoch, Error, ErrorKind, Rank, Result, State};
 
 use crate::count::{Count, Told};
 use crate::epoch::{Batches, Reading};
@@ -63,7 +63,7 @@ pub struct BurnLoader<B, O> {
     refused: Option<Arc<str>>,
     next: AtomicU64,
     /// Where the next epoch goes on.
-    goes_on: Mutex<Option<State>>,
+    goes_on: Mutex<Option<(State, Option<Edited>)>>,
     /// The epoch that was begun last, by this loader or a clone.
     reading: Arc<Mutex<Option<Reading<B>>>>,
     pub(crate) waits: Arc<Mutex<Waits>>,
@@ -237,14 +237,32 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// assert_eq!((second.iter().count(), second.epoch()), (2, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(mut self, state: &State) -> Result<Self>
+    pub fn resume(self, state: &State) -> Result<Self>
+    where
+        B: Send,
+    {
+        self.resumed(state, None)
+    }
+
+    /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
+    ///
+    /// # Errors
+    /// As [`DataLoader::resume_edited`].
+    pub fn resume_edited(self, state: &State, edited: Edited) -> Result<Self>
+    where
+        B: Send,
+    {
+        self.resumed(state, Some(edited))
+    }
+
+    fn resumed(mut self, state: &State, edited: Option<Edited>) -> Result<Self>
     where
         B: Send,
     {
         // As this loader sees it: another budget of steps may leave something.
-        let is_finished = self.loader.resume(state)?.state()?.is_finished();
+        let is_finished = resumed(&self.loader, state, edited)?.state()?.is_finished();
         *self.next.get_mut() = state.epoch() + u64::from(is_finished);
-        *lock(&self.goes_on) = (!is_finished).then(|| state.clone());
+        *lock(&self.goes_on) = (!is_finished).then(|| (state.clone(), edited));
         Ok(self)
     }
 
@@ -320,6 +338,17 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
     }
 }
 
+fn resumed<B: Send + 'static>(
+    loader: &DataLoader<B>,
+    state: &State,
+    edited: Option<Edited>,
+) -> Result<Epoch<B>> {
+    match edited {
+        Some(edited) => loader.resume_edited(state, edited),
+        None => loader.resume(state),
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -362,8 +391,8 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> f
         let state = lock(&self.goes_on).take();
         let begun = self.count().and_then(|mut count| {
             let epoch = match &state {
-                Some(state) => {
-                    let epoch = self.loader.resume(state)?;
+                Some((state, edited)) => {
+                    let epoch = resumed(&self.loader, state, *edited)?;
                     count.begin_at(epoch.state()?.delivered());
                     epoch
                 }

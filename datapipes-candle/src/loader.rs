@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
 use candle_core::{Device, Error, Result};
-use datapipes::{Blocking, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Epoch, Item, State};
+use datapipes::{
+    Blocking, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Edited, Epoch, Item, State,
+};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
@@ -135,14 +137,14 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
         .map_err(wrapped)
     }
 
-    /// The same where the graph was changed since; see [`DataLoader::resume_matching`].
+    /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
     ///
     /// # Errors
-    /// As [`DataLoader::resume_matching`], in candle's form.
-    pub fn resume_matching(&self, state: &State) -> Result<CandleEpoch<T, U>> {
+    /// As [`DataLoader::resume_edited`], in candle's form.
+    pub fn resume_edited(&self, state: &State, edited: Edited) -> Result<CandleEpoch<T, U>> {
         match &self.ahead {
-            Some(ahead) => ahead.resume_matching(state).map(|epoch| CandleEpoch(Way::Ahead(epoch))),
-            None => self.loader.resume_matching(state).map(|epoch| self.here(epoch)),
+            Some(ahead) => ahead.resume_edited(state, edited).map(|epoch| CandleEpoch(Way::Ahead(epoch))),
+            None => self.loader.resume_edited(state, edited).map(|epoch| self.here(epoch)),
         }
         .map_err(wrapped)
     }

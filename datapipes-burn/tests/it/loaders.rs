@@ -10,7 +10,7 @@ use std::time::Duration;
 use burn_core::data::dataloader::DataLoader as BurnDataLoader;
 use burn_core::data::dataloader::split::split_dataloader;
 use burn_core::tensor::{Device, Int, Tensor};
-use datapipes::{DataLoader, Error, ErrorKind, Graph, OnError, Rank, Result, Uneven};
+use datapipes::{DataLoader, Edited, Error, ErrorKind, Graph, OnError, Rank, Result, Uneven};
 use datapipes_burn::{BurnLoader, IntoBurn};
 
 type Batch = (Tensor<2>, Tensor<1, Int>);
@@ -170,6 +170,25 @@ fn the_slices_of_several_devices_go_on() {
     let in_turn: Vec<_> = (0..).map_while(|n| rest[n % 2].get(n / 2).cloned()).collect();
     assert_eq!(values(&mut one.iter())[..in_turn.len()], in_turn);
     assert_eq!(one.epoch(), 1);
+}
+
+/// With one step more than before.
+#[test]
+fn an_edited_graph_goes_on() {
+    let make = |more: f32| {
+        let graph = Graph::range(0..12).map(|n| n as f32);
+        let graph = if more > 0.0 { graph.map(move |n| n + more).named("more") } else { graph };
+        let loader = DataLoader::builder(graph.batch(4).collate()).workers(0).resumable().build().unwrap();
+        BurnLoader::<_, Tensor<1>>::new(loader, &Device::flex())
+    };
+    let loader = make(0.0);
+    assert_eq!(loader.iter().take(2).count(), 2);
+    let state = loader.state().unwrap();
+    assert_eq!(make(100.0).resume(&state).map(drop).unwrap_err().kind(), ErrorKind::Config);
+    let edited = make(100.0).resume_edited(&state, Edited::Matching).unwrap();
+    let rest: Vec<Vec<f32>> =
+        edited.iter().map(|batch| batch.unwrap().into_data().iter::<f32>().collect()).collect();
+    assert_eq!(rest, [[108.0, 109.0, 110.0, 111.0]]);
 }
 
 /// A state at a budget of steps is finished for that budget only.

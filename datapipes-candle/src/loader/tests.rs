@@ -160,7 +160,7 @@ fn an_epoch_goes_on_behind_what_was_taken() {
             }
             let state = epoch.state().unwrap();
             drop(epoch);
-            let rest = candle.resume_matching(&state).unwrap().blocking();
+            let rest = candle.resume_edited(&state, Edited::Matching).unwrap().blocking();
             seen.extend(rest.map(|batch| values(&batch.unwrap())));
             assert_eq!(seen, whole, "stopped at {stop}");
         }

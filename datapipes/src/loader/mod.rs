@@ -27,12 +27,12 @@ pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
 pub use prefetch_to_device::{DeviceBlocking, DeviceEpoch, DeviceLoader};
 pub use replay::{Replay, Seen, Step};
-pub use state::State;
+pub use state::{Edited, State};
 pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 
 use epoch::Latest;
 use rank_epoch::RankEpoch;
-use state::{Edited, Saved};
+use state::Saved;
 
 use crate::plan::Explain;
 use crate::run::{Engine, GoesOn, Share};
@@ -133,26 +133,18 @@ impl<T: Send + 'static> DataLoader<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn resume(&self, state: &State) -> Result<Epoch<T>> {
-        self.resumed(state, Edited::No)
+        self.resumed(state, None)
     }
 
-    /// The same where a [mix](Graph::mix) may have other weights than it had, or another
-    /// [`Schedule`](crate::pipes::Schedule): each input goes on where it stood, and the exact shares of the new weights begin
-    /// behind all that may have been used of the mix for what was delivered: what waited in a shuffle buffer or a started batch
-    /// stays as it was mixed. Where nothing but one-in-one-out steps stands below the mix, that is the next item; below nodes
-    /// that look at the stream as a whole it may be some items later, some thousands of items that cost next to nothing.
-    /// Nothing is lost or comes twice. Steps of a schedule are counted from the beginning of the epoch.
-    ///
-    /// Inputs are as many, and of the same order, as they were. A mix of data by index ([`Indexed::mix`](crate::Indexed::mix))
-    /// cannot be mixed otherwise in the middle, since its order is a function of the position.
+    /// Resumes with a graph that is another by now, as far as `edited` says: other weights of a mix, or other nodes.
     ///
     /// # Errors
-    /// As [`resume`](DataLoader::resume), but for the weights. Where there were several ranks, a mix above what deals items to
-    /// them keeps its weights to the end of the epoch: ranks would change them at different places.
+    /// As [`resume`](DataLoader::resume), but for what may differ.
     ///
     /// # Examples
+    /// Other weights, from the next item on:
     /// ```
-    /// use datapipes::{DataLoader, Graph};
+    /// use datapipes::{DataLoader, Edited, Graph};
     ///
     /// let loader = |weights: [f64; 2]| {
     ///     let inputs = [Graph::range(0..100), Graph::range(100..200)];
@@ -161,33 +153,13 @@ impl<T: Send + 'static> DataLoader<T> {
     /// let mut epoch = loader([1.0, 1.0])?.epoch(0).blocking();
     /// assert_eq!(epoch.by_ref().take(4).collect::<Result<Vec<_>, _>>()?, [0, 100, 1, 101]);
     ///
-    /// let rest = loader([1.0, 3.0])?.resume_reweighted(&epoch.state()?)?.blocking();
+    /// let rest = loader([1.0, 3.0])?.resume_edited(&epoch.state()?, Edited::Weights)?.blocking();
     /// assert_eq!(rest.take(4).collect::<Result<Vec<_>, _>>()?, [2, 102, 103, 104]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume_reweighted(&self, state: &State) -> Result<Epoch<T>> {
-        self.resumed(state, Edited::Weights)
-    }
-
-    /// The same where the graph was changed since: nodes that are what they were (by name, kind and settings) keep their
-    /// place (a mix also with other weights); one that is new or other begins with nothing.
-    ///
-    /// A new one stands where its reader does. One with other settings stands behind what it had taken, or, if it held items
-    /// (a shuffle buffer), at the oldest of them. One-in-one-out steps may come and go, with everything else exact. What reads
-    /// from another pipe that is new or other gives again what it goes back to, and begins with nothing at the oldest item that
-    /// it held. So items of the last moments before the stop may come twice, and none is left out.
-    ///
-    /// A pipe that was more than one-in-one-out (a batch, a filter, a shuffle) has to be there still, under its name: what it
-    /// held, and how much it had taken, nobody else could tell.
-    ///
-    /// # Errors
-    /// As [`resume`](DataLoader::resume), but for what differs in the graph. A state whose items came in any order takes no
-    /// changes. Nor may a pipe be gone that kept its place, or what has several inputs or outputs be new or other; where there
-    /// were several ranks, nor what stands above the node that deals items to them, if it is more than one-in-one-out.
-    ///
-    /// # Examples
+    /// One step more:
     /// ```
-    /// use datapipes::{DataLoader, Graph};
+    /// use datapipes::{DataLoader, Edited, Graph};
     ///
     /// let before = DataLoader::builder(Graph::range(0..100).batch(4)).resumable().build()?;
     /// let mut epoch = before.epoch(0).blocking();
@@ -197,14 +169,15 @@ impl<T: Send + 'static> DataLoader<T> {
     /// let after = DataLoader::builder(Graph::range(0..100).map(|n| n * 10).batch(4)).resumable().build()?;
     /// let problem = after.resume(&state).unwrap_err().to_string();
     /// assert!(problem.ends_with("`batch` read `range`, and reads `map`; `map` is new"));
-    /// assert_eq!(after.resume_matching(&state)?.blocking().next().unwrap()?, [120, 130, 140, 150]);
+    /// let mut rest = after.resume_edited(&state, Edited::Matching)?.blocking();
+    /// assert_eq!(rest.next().unwrap()?, [120, 130, 140, 150]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume_matching(&self, state: &State) -> Result<Epoch<T>> {
-        self.resumed(state, Edited::Matching)
+    pub fn resume_edited(&self, state: &State, edited: Edited) -> Result<Epoch<T>> {
+        self.resumed(state, Some(edited))
     }
 
-    fn resumed(&self, state: &State, edited: Edited) -> Result<Epoch<T>> {
+    fn resumed(&self, state: &State, edited: Option<Edited>) -> Result<Epoch<T>> {
         let Engine { flow, settings, .. } = &*self.engine;
         if !settings.resumable {
             return Err(rank_epoch::not_resumable());

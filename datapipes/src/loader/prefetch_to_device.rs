@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt};
 use super::epoch::Runs;
 use super::rank_epoch::Stand;
 use super::state::Progress;
-use super::{DataLoader, Epoch, Stats};
+use super::{DataLoader, Edited, Epoch, Stats};
 use crate::run::{Ahead, AheadGauge, StableThread, Upload, block_on};
 use crate::{BoxError, Error, ErrorKind, Item, Result};
 
@@ -123,12 +123,12 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
         Ok(self.uploaded(self.loader.resume(state)?))
     }
 
-    /// The same where the graph was changed since; see [`DataLoader::resume_matching`].
+    /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
     ///
     /// # Errors
-    /// As [`DataLoader::resume_matching`].
-    pub fn resume_matching(&self, state: &super::State) -> Result<DeviceEpoch<T, U>> {
-        Ok(self.uploaded(self.loader.resume_matching(state)?))
+    /// As [`DataLoader::resume_edited`].
+    pub fn resume_edited(&self, state: &super::State, edited: Edited) -> Result<DeviceEpoch<T, U>> {
+        Ok(self.uploaded(self.loader.resume_edited(state, edited)?))
     }
 
     fn uploaded(&self, epoch: Epoch<T>) -> DeviceEpoch<T, U> {

@@ -2,31 +2,12 @@
 
 use std::sync::Arc;
 
+use super::edited::{Edited, but_weights, edits_without_a_place, stand_in};
 use super::{Saved, SavedNode, State, elastic, nodes};
-use crate::graph::{Flow, FlowNode, Op};
-use crate::keep::{Cursor, Input};
-use crate::run::{Cursors, GoesOn, Share};
+use crate::graph::Flow;
+use crate::run::{GoesOn, Share};
 use crate::settings::Settings;
-use crate::{Arity, Error, ErrorKind, Rank, Result, Role};
-
-/// What a graph may have become since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::loader) enum Edited {
-    /// Nothing else.
-    No,
-    /// Mixes have other weights.
-    Weights,
-    /// What still matches keeps its place.
-    Matching,
-}
-
-/// The settings of a node; of a mix, without its weights.
-fn but_weights(node: &SavedNode) -> &str {
-    match node.settings.split_once(", weights ") {
-        Some((stop, _)) if node.kind == "mix" => stop,
-        _ => &node.settings,
-    }
-}
+use crate::{Error, ErrorKind, Rank, Result};
 
 impl State {
     /// Where a loader goes on, and the cursors of the nodes that are what they were: with its own rank; or, where other
@@ -39,7 +20,7 @@ impl State {
         &self,
         flow: &Flow,
         settings: &Settings,
-        edited: Edited,
+        edited: Option<Edited>,
     ) -> Result<Vec<(Share, Saved, GoesOn)>> {
         let own = Share { rank: settings.rank, uneven: settings.uneven };
         let (Rank { index, world: now }, &Saved { world, uneven, .. }) = (settings.rank, self.first());
@@ -92,7 +73,7 @@ impl Saved {
         &self,
         flow: &Flow,
         settings: &Settings,
-        edited: Edited,
+        edited: Option<Edited>,
         elsewhere: bool,
     ) -> Result<GoesOn, String> {
         let (saved, now) = (self, nodes(flow, |_| None));
@@ -100,8 +81,8 @@ impl Saved {
         if saved.seed != settings.seed {
             differences.push(format!("seed {}, and {} now", saved.seed, settings.seed));
         }
-        if edited != Edited::Matching {
-            differences.extend(compare(&saved.nodes, &now, edited == Edited::Weights));
+        if edited != Some(Edited::Matching) {
+            differences.extend(compare(&saved.nodes, &now, edited.is_some()));
         } else {
             let gone = |node: &&SavedNode| {
                 node.cursor.is_some()
@@ -128,97 +109,15 @@ impl Saved {
             then.zip(now.iter().find(|node| *node.name == **name)).is_some_and(|(then, now)| {
                 then.kind == now.kind
                     && (then.settings == now.settings
-                        || edited != Edited::No && but_weights(then) == but_weights(now))
+                        || edited.is_some() && but_weights(then) == but_weights(now))
                     && then.inputs.len() == now.inputs.len()
             })
         });
-        if edited == Edited::Matching && !cursors.is_empty() {
+        if edited == Some(Edited::Matching) && !cursors.is_empty() {
             stand_in(saved, flow, &mut cursors);
         }
         Ok(GoesOn { position: saved.position(), cursors: Arc::new(cursors), elsewhere })
     }
-}
-
-/// What of a changed graph cannot be resumed, though the rest matches.
-fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flow) -> Vec<String> {
-    let mut above_shard = vec![false; flow.nodes.len()];
-    for (id, node) in flow.nodes.iter().enumerate().rev() {
-        if above_shard[id] || matches!(node.hints().facts.role, Role::Shard { .. }) {
-            node.inputs.iter().for_each(|&(above, _)| above_shard[above] = true);
-        }
-    }
-    let mut problems = Vec::new();
-    for ((id, node), now) in flow.nodes.iter().enumerate().zip(now) {
-        let was = saved.nodes.iter().find(|was| was.name == now.name && was.kind == now.kind);
-        let same =
-            was.is_some_and(|was| was.settings == now.settings && was.inputs.len() == now.inputs.len());
-        let reweighted = was
-            .is_some_and(|was| was.inputs.len() == now.inputs.len() && but_weights(was) == but_weights(now));
-        if same || node.inputs.is_empty() || passes(node) || node.hints().facts.by_position {
-            continue;
-        }
-        if !reweighted && !matches!(node.node.op, Op::Pipe(_)) {
-            problems.push(format!(
-                "`{}` is new or other, and where it stood in its inputs is not known",
-                node.name
-            ));
-        } else if saved.world > 1 && above_shard[id] {
-            problems.push(format!("`{}` would change at other places on other ranks", node.name));
-        }
-    }
-    problems
-}
-
-/// Says where pipes stand that are new, or other than they were: one that is new where its reader does; one that has other
-/// settings at the oldest item that it held, or behind what it had taken. What has such a pipe above it cannot tell by their
-/// positions which items it held, or which of what it would give again it had given: it gives all of it again, and if it held
-/// items begins with nothing as well. So some items may come twice, and none is left out.
-fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
-    let is_pipe = |node: &FlowNode| matches!(node.node.op, Op::Pipe(_)) && !passes(node);
-    let mut is_other = vec![false; flow.nodes.len()];
-    for (id, node) in flow.nodes.iter().enumerate() {
-        let above = node.inputs.iter().any(|&(above, _)| is_other[above]);
-        is_other[id] = above || is_pipe(node) && !cursors.contains_key(&node.name);
-    }
-    let mut places = vec![None; flow.nodes.len()];
-    places[flow.root.0] = Some(saved.delivered + saved.skipped);
-    let at = |place| Input { from: place, reach: place, held: Vec::new() };
-    for (id, node) in flow.nodes.iter().enumerate().rev() {
-        let Some(place) = places[id] else { continue };
-        let inputs = match cursors.get_mut(&node.name) {
-            Some(cursor) => {
-                if is_other[id] && cursor.outputs.len() == 1 {
-                    (cursor.outputs[0], cursor.pieces) = (place, Vec::new());
-                    if let [input] = &mut cursor.inputs[..]
-                        && input.reach < input.from
-                    {
-                        *input = at(input.reach);
-                        (cursor.kept, cursor.unordered) = (Vec::new(), false);
-                    }
-                }
-                cursor.inputs.clone()
-            }
-            None if passes(node) => vec![at(place)],
-            None if is_pipe(node) && !node.hints().facts.by_position => {
-                let was =
-                    saved.nodes.iter().find(|was| *was.name == *node.name && was.kind == node.node.kind);
-                let input = was.and_then(|was| was.cursor.as_ref()?.inputs.first());
-                let inputs = vec![at(input.map_or(place, |input| input.reach))];
-                let cursor = Cursor { outputs: vec![place], inputs: inputs.clone(), ..Cursor::default() };
-                cursors.insert(node.name.clone(), cursor);
-                inputs
-            }
-            None => continue,
-        };
-        for (&(above, _), input) in node.inputs.iter().zip(inputs) {
-            places[above] = Some(input.from);
-        }
-    }
-}
-
-/// Whether it has no place of its own.
-fn passes(node: &FlowNode) -> bool {
-    matches!(node.hints().facts.role, Role::Prefetch(_)) || node.hints().arity == Arity::One
 }
 
 /// What differs, node by node.

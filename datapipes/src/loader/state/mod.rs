@@ -2,6 +2,7 @@
 
 mod bytes;
 mod compare;
+mod edited;
 mod elastic;
 mod file;
 mod merge;
@@ -20,7 +21,7 @@ mod tests_in_flight;
 #[cfg(test)]
 mod tests_order;
 
-pub(super) use compare::Edited;
+pub use edited::Edited;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! A state, and a graph that is another by now.
 
-use super::State;
+use super::{Edited, State};
 use crate::{DataLoader, ErrorKind, Graph};
 
 fn loader<T: Send + 'static>(graph: Graph<T>, seed: u64) -> DataLoader<T> {
@@ -19,7 +19,7 @@ fn matching<T: Send + 'static>(state: &State, graph: Graph<T>, refused: &str) ->
     let problem = loader.resume(state).map(|_| ()).unwrap_err();
     assert_eq!(problem.kind(), ErrorKind::Config);
     assert!(problem.to_string().ends_with(&format!("the state is of another run: {refused}")), "{problem}");
-    loader.resume_matching(state).unwrap().blocking().map(Result::unwrap).collect()
+    loader.resume_edited(state, Edited::Matching).unwrap().blocking().map(Result::unwrap).collect()
 }
 
 /// 60 of 90 items, in disorder.
@@ -72,10 +72,11 @@ fn row_119_a_mix_with_another_input_is_refused_once_it_has_begun() {
         |inputs: u64| Graph::mix((0..inputs).map(|n| (Graph::range(n * 100..n * 100 + 50), 1.0))).batch(3);
     let after = |taken_before| taken(&loader(graph(2), 7), taken_before).1;
     let message = "`mix` is new or other, and where it stood in its inputs is not known";
-    let refused = loader(graph(3), 7).resume_matching(&after(2)).map(drop).unwrap_err().to_string();
+    let refused =
+        loader(graph(3), 7).resume_edited(&after(2), Edited::Matching).map(drop).unwrap_err().to_string();
     assert!(refused.ends_with(message), "{refused}");
     let whole = taken(&loader(graph(3), 7), usize::MAX).0;
-    let fresh = loader(graph(3), 7).resume_matching(&after(0)).unwrap().blocking();
+    let fresh = loader(graph(3), 7).resume_edited(&after(0), Edited::Matching).unwrap().blocking();
     assert_eq!(fresh.map(Result::unwrap).collect::<Vec<_>>(), whole);
 }
 
@@ -99,9 +100,11 @@ fn row_119_what_stands_above_the_ranks_stays() {
         loader.resumable().build().unwrap()
     };
     let (_, state) = taken(&loader(false, false), 3);
-    let refused = loader(true, false).resume_matching(&state).map(drop).unwrap_err().to_string();
+    let refused =
+        loader(true, false).resume_edited(&state, Edited::Matching).map(drop).unwrap_err().to_string();
     assert!(refused.ends_with("`filter` would change at other places on other ranks"), "{refused}");
-    let rest = loader(false, true).resume_matching(&state).unwrap().blocking().map(Result::unwrap);
+    let rest =
+        loader(false, true).resume_edited(&state, Edited::Matching).unwrap().blocking().map(Result::unwrap);
     // Some of the last moments may come again.
     let behind: Vec<u64> = rest.flatten().filter(|n| *n > 11).collect();
     assert_eq!(behind, (13..200).step_by(2).filter(|n| n % 5 > 0).collect::<Vec<_>>());
@@ -112,7 +115,7 @@ fn row_119_what_stands_above_the_ranks_stays() {
         loader.uneven(crate::Uneven::Allow).resumable().build().unwrap()
     };
     let (_, state) = taken(&mixed(1.0), 3);
-    let refused = mixed(2.0).resume_reweighted(&state).map(drop).unwrap_err().to_string();
+    let refused = mixed(2.0).resume_edited(&state, Edited::Weights).map(drop).unwrap_err().to_string();
     assert!(refused.ends_with("`mix` would change at other places on other ranks"), "{refused}");
 }
 
@@ -167,7 +170,7 @@ fn row_119_another_batch_size_loses_nothing() {
 fn row_119_a_filter_beside_another_is_refused() {
     let (_, state) = taken(&loader(some().batch(4), 7), 5);
     let two = Graph::range(0..90).filter(|n| n % 3 != 1).filter(|n| n % 3 != 2).shuffle(8).batch(4);
-    let problem = loader(two, 7).resume_matching(&state).map(|_| ()).unwrap_err();
+    let problem = loader(two, 7).resume_edited(&state, Edited::Matching).map(|_| ()).unwrap_err();
     assert_eq!(problem.kind(), ErrorKind::Config);
     assert!(problem.to_string().starts_with("filter: wrong configuration: it was worked on"), "{problem}");
     // Two of them, apart now by what they may have in flight.
@@ -196,7 +199,7 @@ fn row_119_a_changed_graph_is_stopped_again() {
         for stop in [1, 5, 12] {
             let (_, state) = taken(&loader(some().batch(4), 7), stop);
             let changed = loader(graph(), 7);
-            let epoch = || changed.resume_matching(&state).unwrap().blocking();
+            let epoch = || changed.resume_edited(&state, Edited::Matching).unwrap().blocking();
             let rest: Vec<Vec<u64>> = epoch().map(Result::unwrap).collect();
             // Nothing that is wanted of what was left is left out.
             let came: Vec<u64> = rest.concat().iter().map(|n| n % 1000).collect();
@@ -222,9 +225,10 @@ fn row_119_a_changed_graph_is_stopped_again() {
 #[test]
 fn row_119_another_seed_or_source_is_refused_by_name() {
     let (_, state) = taken(&loader(some().batch(4), 7), 5);
-    for refusal in
-        [loader(some().batch(4), 8).resume(&state), loader(some().batch(4), 8).resume_matching(&state)]
-    {
+    for refusal in [
+        loader(some().batch(4), 8).resume(&state),
+        loader(some().batch(4), 8).resume_edited(&state, Edited::Matching),
+    ] {
         let problem = refusal.map(|_| ()).unwrap_err();
         assert_eq!(problem.kind(), ErrorKind::Config);
         assert!(problem.to_string().contains("seed 7, and 8 now"), "{problem}");
@@ -252,7 +256,10 @@ fn row_119_another_seed_or_source_is_refused_by_name() {
 #[test]
 fn row_119_a_step_that_is_gone_is_refused() {
     let (_, state) = taken(&loader(Graph::range(0..60).shuffle(8).batch(4), 7), 5);
-    let problem = loader(Graph::range(0..60).batch(4), 7).resume_matching(&state).map(|_| ()).unwrap_err();
+    let problem = loader(Graph::range(0..60).batch(4), 7)
+        .resume_edited(&state, Edited::Matching)
+        .map(|_| ())
+        .unwrap_err();
     assert_eq!(problem.kind(), ErrorKind::Config);
     assert!(problem.to_string().ends_with("`shuffle` is gone, and what it held with it"), "{problem}");
 }

@@ -247,7 +247,7 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// Batches of one input each are a mix of graphs that were batched before; whose they are is told by the
     /// [source](crate::Origin::source) of their parts, or by a number that each input is given by a `map`. A resumed epoch may
-    /// have other weights: [`resume_reweighted`](crate::DataLoader::resume_reweighted).
+    /// have other weights: [`resume_edited`](crate::DataLoader::resume_edited).
     ///
     /// Whole numbers are taken as they are, others to a millionth of the least. `stop` says what happens when an
     /// input is exhausted; the cycling rules run what is above an input again, as [`repeat`](Graph::repeat) does,

@@ -21,7 +21,7 @@ fn wrong_weights_do_not_build() {
     assert!(Graph::<u8>::mix([]).collect().is_err());
 }
 
-use crate::{DataLoader, ErrorKind, Result, State};
+use crate::{DataLoader, Edited, ErrorKind, Result, State};
 
 fn loader<T: Send + 'static>(graph: Graph<T>, workers: usize) -> DataLoader<T> {
     DataLoader::builder(graph).seed(3).workers(workers).resumable().build().unwrap()
@@ -155,7 +155,7 @@ fn weights_that_change_when_an_epoch_goes_on() {
             at == 0 || refused.contains("`mix` was mix(AllExhausted, weights [5.0, 3.0, 1.0]), and is"),
             "{refused}"
         );
-        let (rest, _) = some(other.resume_reweighted(&state).unwrap(), usize::MAX);
+        let (rest, _) = some(other.resume_edited(&state, Edited::Weights).unwrap(), usize::MAX);
         // Everything once, each input in its order, and from here on the shares of the new weights.
         let mut all = [first.clone(), rest.clone()].concat();
         for input in 1..=3 {
@@ -191,9 +191,11 @@ fn a_change_of_weights_stays_where_it_was() {
     let (old, new) = ([5.0, 3.0, 1.0], [1.0, 1.0, 7.0]);
     for stop in [1, 20, 61, 120] {
         let (first, state) = some(loader(graph(old), 0).epoch(0), stop);
-        let (rest, _) = some(loader(graph(new), 0).resume_reweighted(&state).unwrap(), usize::MAX);
+        let (rest, _) =
+            some(loader(graph(new), 0).resume_edited(&state, Edited::Weights).unwrap(), usize::MAX);
         for again in [0, 1, 2, 30] {
-            let (second, state) = some(loader(graph(new), 0).resume_reweighted(&state).unwrap(), again);
+            let (second, state) =
+                some(loader(graph(new), 0).resume_edited(&state, Edited::Weights).unwrap(), again);
             let (third, state) = some(loader(graph(new), 2).resume(&state).unwrap(), 1);
             let (fourth, _) = some(loader(graph(new), 0).resume(&state).unwrap(), usize::MAX);
             assert_eq!([second, third, fourth].concat(), rest, "stopped at {stop}, and after {again} more");
@@ -227,7 +229,7 @@ fn what_was_used_below_stays_as_it_was_mixed() {
                 let loader = loader(shape(Graph::mix(inputs().into_iter().zip(weights[round]))), round % 3);
                 let epoch = match &state {
                     None => loader.epoch(0),
-                    Some(state) => loader.resume_reweighted(state).unwrap(),
+                    Some(state) => loader.resume_edited(state, Edited::Weights).unwrap(),
                 };
                 let (items, now) = some(epoch, most);
                 seen.extend(items.concat());
