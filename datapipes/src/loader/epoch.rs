@@ -148,7 +148,24 @@ impl<T: Send + 'static> Epoch<T> {
         Ok(State::of(ranks.map(RankEpoch::saved).collect::<Result<_>>()?))
     }
 
+    /// What is there already, for who has no waker at hand.
+    #[inline]
+    fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
+        match self.others.is_empty() {
+            true => self.at.pop_ready(),
+            false => None,
+        }
+    }
+
+    #[inline]
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+        match self.latest.is_none() && self.others.is_empty() {
+            true => self.at.poll_item(cx),
+            false => self.poll_in_turn(cx),
+        }
+    }
+
+    fn poll_in_turn(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
         if let Some(latest) = self.latest.take() {
             *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.runs.clone());
         }
@@ -204,7 +221,10 @@ pub struct Blocking<T>(Epoch<T>);
 impl<T: Send + 'static> Blocking<T> {
     /// The next item, with its origin; `None` at the end.
     pub fn next_item(&mut self) -> Option<Result<Item<T>>> {
-        block_on(self.0.next_item())
+        match self.0.pop_ready() {
+            None => block_on(self.0.next_item()),
+            ready => ready,
+        }
     }
 
     /// Says that the last item was of no use; see [`Epoch::fail_last`].
@@ -239,7 +259,11 @@ impl<T: Send + 'static> Blocking<T> {
 impl<T: Send + 'static> Iterator for Blocking<T> {
     type Item = Result<T>;
 
+    #[inline]
     fn next(&mut self) -> Option<Result<T>> {
-        block_on(self.0.next())
+        match self.0.pop_ready() {
+            Some(ready) => Some(ready.map(Item::into_inner)),
+            None => block_on(self.0.next()),
+        }
     }
 }

@@ -163,97 +163,133 @@ impl<T: Send + 'static> RankEpoch<T> {
         }
     }
 
-    pub fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+    /// What is there already: the shortest way of an item.
+    #[inline]
+    pub fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
         loop {
-            if self.delivered >= self.budget && !matches!(self.state, State::Done) {
+            let ready = match &mut self.state {
+                State::Running(running) if self.delivered < self.budget => running.items.pop_ready()?,
+                _ => return None,
+            };
+            match ready {
+                Ok(item) => return Some(Ok(self.deliver(item))),
+                Err(error) => {
+                    if let Some(error) = self.decide(error) {
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+        match self.pop_ready() {
+            Some(ready) => Poll::Ready(Some(ready)),
+            None => self.poll_more(cx),
+        }
+    }
+
+    /// Where nothing is ready.
+    fn poll_more(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+        loop {
+            if self.is_spent() && !self.is_done() {
                 self.end_at(false, false);
                 self.tell_end();
             }
             let running = match &mut self.state {
                 State::Done => return Poll::Ready(None),
                 State::Running(running) => running,
-                State::Fresh => match Running::start(
-                    &self.engine,
-                    self.number,
-                    self.share,
-                    !self.blocking,
-                    self.goes_on.clone(),
-                ) {
-                    Ok(running) => {
-                        if let Some(Figures { gauge, way, .. }) = &self.device {
-                            let _ = running.run.device.set(gauge.clone());
-                            if let Some(trace) = running.way() {
-                                let _ = way.set(trace);
-                            }
-                        }
-                        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-                        runs.push(running.run.clone());
-                        drop(runs);
-                        self.state = State::Running(Box::new(running));
-                        continue;
-                    }
+                State::Fresh => match self.start() {
+                    Ok(()) => continue,
                     Err(error) => {
                         self.state = State::Done;
                         return Poll::Ready(Some(Err(error)));
                     }
                 },
             };
-            let polled = match running.items.pop_ready() {
-                Some(ready) => Some(ready),
-                None => {
-                    if running.is_long() {
-                        // What the consumer has, which may be behind what a device stage has read. The last item it may
-                        // still give back.
-                        let position = match &self.device {
-                            Some(figures) => figures.taken.load(Ordering::Relaxed),
-                            None => self.delivered + self.failed - u64::from(self.taken),
-                        };
-                        running.trim(position);
-                    }
-                    let begun = Instant::now();
-                    let polled = {
-                        let _entered = running.run.io.enter();
-                        polled(false, || Pin::new(&mut running.items).poll_next(cx))
-                    };
-                    // If the consumer waits, or works inline for long, let the next items be made ahead.
-                    let spent = begun.elapsed();
-                    if running.is_inline() {
-                        running.run.count_inline(spent);
-                    }
-                    self.produce_ns = self.produce_ns * 0.9 + spent.as_nanos() as f64 * 0.1;
-                    let slow = polled.is_pending()
-                        || spent > 4 * WORTH_A_QUEUE
-                        || self.produce_ns > WORTH_A_QUEUE.as_nanos() as f64;
-                    if slow && running.move_to_background() && polled.is_pending() {
-                        // The waker is registered with the old place; poll again from the new one.
-                        continue;
-                    }
-                    ready!(polled)
-                }
+            if running.is_long() {
+                // What the consumer has, which may be behind what a device stage has read. The last item it may still
+                // give back.
+                let position = match &self.device {
+                    Some(figures) => figures.taken.load(Ordering::Relaxed),
+                    None => self.delivered + self.failed - u64::from(self.taken),
+                };
+                running.trim(position);
+            }
+            let begun = Instant::now();
+            let polled = {
+                let _entered = running.run.io.enter();
+                polled(false, || Pin::new(&mut running.items).poll_next(cx))
             };
-            match polled {
+            // If the consumer waits, or works inline for long, let the next items be made ahead.
+            let spent = begun.elapsed();
+            if running.is_inline() {
+                running.run.count_inline(spent);
+            }
+            self.produce_ns = self.produce_ns * 0.9 + spent.as_nanos() as f64 * 0.1;
+            let slow = polled.is_pending()
+                || spent > 4 * WORTH_A_QUEUE
+                || self.produce_ns > WORTH_A_QUEUE.as_nanos() as f64;
+            if slow && running.move_to_background() && polled.is_pending() {
+                // The waker is registered with the old place; poll again from the new one.
+                continue;
+            }
+            match ready!(polled) {
                 None => {
                     self.end_at(false, true);
                     self.tell_end();
                     return Poll::Ready(None);
                 }
-                Some(Ok(item)) => {
-                    self.delivered += 1;
-                    self.taken = true;
-                    running.run.count_delivered();
-                    return Poll::Ready(Some(Ok(item)));
-                }
+                Some(Ok(item)) => return Poll::Ready(Some(Ok(self.deliver(item)))),
                 Some(Err(error)) => {
-                    self.taken = false;
-                    if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
-                        self.end();
+                    if let Some(error) = self.decide(error) {
                         return Poll::Ready(Some(Err(error)));
                     }
-                    self.failed += 1;
-                    running.run.count_skipped();
                 }
             }
         }
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let resume = self.goes_on.clone();
+        let running = Running::start(&self.engine, self.number, self.share, !self.blocking, resume)?;
+        if let Some(Figures { gauge, way, .. }) = &self.device {
+            let _ = running.run.device.set(gauge.clone());
+            if let Some(trace) = running.way() {
+                let _ = way.set(trace);
+            }
+        }
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.push(running.run.clone());
+        drop(runs);
+        self.state = State::Running(Box::new(running));
+        Ok(())
+    }
+
+    #[inline]
+    fn deliver(&mut self, item: Item<T>) -> Item<T> {
+        self.delivered += 1;
+        self.taken = true;
+        if let State::Running(running) = &self.state {
+            running.run.count_delivered();
+        }
+        item
+    }
+
+    /// What failed, if that is not skipped and ends the epoch.
+    #[cold]
+    fn decide(&mut self, error: Error) -> Option<Error> {
+        self.taken = false;
+        if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
+            self.end();
+            return Some(error);
+        }
+        self.failed += 1;
+        if let State::Running(running) = &self.state {
+            running.run.count_skipped();
+        }
+        None
     }
 }
 
