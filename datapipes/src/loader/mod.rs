@@ -35,7 +35,7 @@ use rank_epoch::RankEpoch;
 use state::{Edited, Saved};
 
 use crate::plan::Explain;
-use crate::run::{Engine, GoesOn, Share};
+use crate::run::{Engine, Resume, Share};
 use crate::settings::Settings;
 use crate::{Graph, Result};
 
@@ -93,9 +93,9 @@ impl<T: Send + 'static> DataLoader<T> {
     }
 
     /// An epoch of some ranks, and where each goes on.
-    fn begin(&self, epoch: u64, ranks: Vec<(Share, Option<(Saved, GoesOn)>)>) -> Epoch<T> {
-        let of = |(share, goes_on)| {
-            RankEpoch::new(self.engine.clone(), epoch, share, self.on_error.clone(), goes_on)
+    fn begin(&self, epoch: u64, ranks: Vec<(Share, Option<(Saved, Resume)>)>) -> Epoch<T> {
+        let of = |(share, resume)| {
+            RankEpoch::new(self.engine.clone(), epoch, share, self.on_error.clone(), resume)
         };
         Epoch::new(ranks.into_iter().map(of).collect(), self.latest.clone())
     }
@@ -210,8 +210,8 @@ impl<T: Send + 'static> DataLoader<T> {
             return Err(rank_epoch::not_resumable());
         }
         let ranks = state.for_graph(flow, settings, edited)?;
-        ranks.iter().try_for_each(|(_, _, goes_on)| self.engine.fits(&goes_on.cursors))?;
-        let ranks = ranks.into_iter().map(|(share, saved, goes_on)| (share, Some((saved, goes_on))));
+        ranks.iter().try_for_each(|(_, _, resume)| self.engine.fits(&resume.cursors))?;
+        let ranks = ranks.into_iter().map(|(share, saved, resume)| (share, Some((saved, resume))));
         Ok(self.begin(state.epoch(), ranks.collect()))
     }
 

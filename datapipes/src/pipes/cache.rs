@@ -53,7 +53,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
         let (most, kept, cx) = (self.most, self.kept.clone(), cx.clone());
-        let wanted = cx.wanted().cloned().unwrap_or(Wanted::new(Vec::new(), 0));
+        let wanted = cx.wanted().cloned().unwrap_or(Wanted::since(0));
         Items::generate(async move |out| {
             let lock = || kept.lock().unwrap_or_else(PoisonError::into_inner);
             let (ready, mut filling) = match lock().of(cx.rank()) {

@@ -157,7 +157,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         }
         let search = |from: Option<u64>| -> Result<Found> {
             let mut found = Found::default();
-            let wanted = from.map(|from| Wanted::new(Vec::new(), from));
+            let wanted = from.map(|from| Wanted::since(from));
             let (items, context) = replayer.whole(id, round, wanted)?;
             let most = if from.is_some() { 1 } else { MANY };
             replayer.wait(replayer.drain(items, edge, &context, most, |chunk| {
@@ -238,7 +238,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         };
         let mut context = replayer.context(node, round);
         if hints.facts.by_position {
-            let wanted = position.map(|position| Wanted::new(Vec::new(), position));
+            let wanted = position.map(|position| Wanted::since(position));
             context = context.with_keeper(Keeper { wanted, ..Keeper::default() });
         }
         let above = inputs[0].edge.clone();
