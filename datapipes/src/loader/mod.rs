@@ -18,7 +18,7 @@ mod steps_tests;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 pub use crate::settings::Order;
 pub use agreed::Agreed;
@@ -37,6 +37,7 @@ use state::{Edited, Saved};
 use crate::plan::Explain;
 use crate::run::{Engine, Resume, Share};
 use crate::settings::Settings;
+use crate::sync::lock;
 use crate::{Graph, Result};
 
 /// Runs a [`Graph`] epoch after epoch.
@@ -269,7 +270,7 @@ impl<T: Send + 'static> DataLoader<T> {
 
     /// Figures of the latest epoch that was started; `None` before the first.
     pub fn stats(&self) -> Option<Stats> {
-        Stats::of_all(self.latest.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?)
+        Stats::of_all(lock(&self.latest).as_ref()?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use super::state::{Progress, Saved, saved};
 use crate::items::polled;
 use crate::keep::{Point, Saving, Trace};
 use crate::run::{AheadGauge, Cursors, Engine, Resume, Running, Share};
+use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
 
 /// A graph that takes longer than this for an item is run ahead of the consumer by a thread of its own.
@@ -186,7 +187,7 @@ impl<T: Send + 'static> RankEpoch<T> {
                                 let _ = trace.set(of);
                             }
                         }
-                        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut runs = lock(&self.runs);
                         runs.push(running.run.clone());
                         drop(runs);
                         self.stage = Stage::Running(Box::new(running));
