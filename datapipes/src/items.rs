@@ -6,7 +6,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use futures::Stream;
 
 use crate::chunk::{self, Chunk, Payload};
 use crate::keep::Keep;
+use crate::sync::lock;
 use crate::{Context, Error, Item, Origin, Result};
 
 /// How much a consumer wants.
@@ -448,7 +449,7 @@ impl<T: Send + 'static> Emitter<T> {
     /// Emits an item or an error, and waits while nobody wants more.
     pub async fn emit(&self, item: Result<Item<T>>) {
         let full = {
-            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = lock(&self.0);
             slot.chunk.push(item);
             slot.chunk.len() >= slot.wanted
         };
@@ -530,14 +531,14 @@ impl<T: Send + 'static> Emitter<T> {
     #[inline]
     pub(crate) fn keep_with(&self, cx: &Context, write: impl FnOnce(&mut Keep) -> Result<Vec<u8>>) {
         if cx.recorder().is_some() {
-            let pending = self.0.lock().unwrap_or_else(PoisonError::into_inner).chunk.len();
+            let pending = lock(&self.0).chunk.len();
             cx.keep_with(pending, write);
         }
     }
 
     /// How many more items somebody wants now, at least 1.
     pub fn wanted(&self) -> usize {
-        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = lock(&self.0);
         slot.wanted.saturating_sub(slot.chunk.len()).max(1)
     }
 
@@ -570,7 +571,7 @@ where
     Fut: Future<Output = ()> + Send,
 {
     fn fill(&mut self, cx: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner).wanted = demand.max;
+        lock(&self.slot).wanted = demand.max;
         loop {
             match &mut self.state {
                 GenerateState::Fresh(_) => {
@@ -584,8 +585,7 @@ where
                 GenerateState::Running(body) => {
                     let body = AssertUnwindSafe(|| polled(demand.ahead, || body.as_mut().poll(cx)));
                     let ended = catch_unwind(body);
-                    *chunk =
-                        std::mem::take(&mut self.slot.lock().unwrap_or_else(PoisonError::into_inner).chunk);
+                    *chunk = std::mem::take(&mut lock(&self.slot).chunk);
                     return match ended {
                         Ok(Poll::Pending) => Poll::Pending,
                         Ok(Poll::Ready(())) => {

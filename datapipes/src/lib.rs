@@ -69,6 +69,7 @@ mod rank;
 mod rng;
 mod rows;
 mod settings;
+mod sync;
 mod tensor;
 mod wire;
 pub mod worker;

@@ -15,10 +15,11 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use half::{bf16, f16};
 
+use crate::sync::lock;
 use crate::tensor::with_dtype;
 use crate::{DType, Element, TypedVec};
 
@@ -58,7 +59,7 @@ impl Pool {
 
     /// So many numbers or more, of any value.
     fn take<T: Element>(&self, len: usize) -> Vec<T> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         // What is much too large stays for a batch that needs it.
         let fits = |values: &TypedVec| {
             values.dtype() == T::DTYPE && values.len() >= len && values.len() / 2 <= len.max(1 << 12)
@@ -70,7 +71,7 @@ impl Pool {
 
     /// So many bytes or more that other processes can write to.
     fn take_memory(&self, len: usize, make: &Maker) -> Option<Arc<dyn Memory>> {
-        let mut kept = self.kept_memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept_memory);
         let fits = |memory: &Arc<dyn Memory>| memory.len() >= len && memory.len() / 2 <= len.max(1 << 16);
         let found = kept.iter().position(fits).map(|place| kept.swap_remove(place));
         drop(kept);
@@ -79,7 +80,7 @@ impl Pool {
 
     fn give_back_memory(&self, memory: Arc<dyn Memory>) {
         let mut too_many = Vec::new();
-        let mut kept = self.kept_memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept_memory);
         kept.push(memory);
         while kept.len() > KEPT || kept.iter().map(|memory| memory.len()).sum::<usize>() > self.bytes {
             too_many.push(kept.remove(0));
@@ -91,7 +92,7 @@ impl Pool {
     fn give_back(&self, values: TypedVec) {
         let size = |values: &TypedVec| values.as_bytes().len();
         let mut too_many = Vec::new();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         kept.push(values);
         while kept.len() > KEPT || kept.iter().map(size).sum::<usize>() > self.bytes {
             too_many.push(kept.remove(0));
@@ -142,12 +143,12 @@ impl Rows {
 
     /// A pipe in another process asked for such a row.
     pub(crate) fn want(&self, wanted: Wanted) {
-        *self.pool.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some(wanted);
+        *lock(&self.pool.wanted) = Some(wanted);
     }
 
     /// What a row has to be like, once a pipe in another process has asked.
     pub(crate) fn wanted(&self) -> Option<Wanted> {
-        *self.pool.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.pool.wanted)
     }
 
     /// The row for the item that is number `number` of the stream, for another process to fill.
@@ -184,7 +185,7 @@ impl Rows {
 
     /// The slab of this number, or the new one in its place.
     fn open(&self, number: i64, new: Option<Arc<Slab>>) -> Option<Arc<Slab>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         let found = open.iter().find(|(n, _)| *n == number).and_then(|(_, slab)| slab.upgrade());
         if let (None, Some(slab)) = (&found, &new) {
             open.retain(|(n, slab)| *n != number && slab.strong_count() > 0);
@@ -267,7 +268,7 @@ impl Granted {
 
     /// What the pipe asked for.
     pub(crate) fn asked(&self) -> Option<Wanted> {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.asked)
     }
 
     /// Whether somebody still has one of them.
@@ -276,7 +277,7 @@ impl Granted {
     }
 
     fn take<T: Element>(&self, number: usize, len: usize) -> Option<Part> {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some((T::DTYPE, len));
+        *lock(&self.asked) = Some((T::DTYPE, len));
         let row = self
             .rows
             .get(number)?

@@ -1,12 +1,13 @@
 //! Streams that are cut off after some items, and put one behind the other; typed, since they stand between cheap steps.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
 use super::erased::AnyItems;
 use super::erased::typed;
 use crate::items::{Chunks, Demand};
 use crate::keep::Pieces;
+use crate::sync::lock;
 use crate::{Chunk, Items};
 
 /// How much of a stream may still be taken, and what was.
@@ -24,10 +25,6 @@ pub(crate) trait Taps: Send {
 }
 
 pub(crate) type SharedGate = Arc<Mutex<Gate>>;
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 pub(super) struct TapsOf<T> {
     items: Arc<Mutex<Items<T>>>,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub use self::check::BuildError;
 pub(crate) use self::erased::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks, Look, typed};
 pub(crate) use self::flow::{Flow, FlowNode};
-pub(crate) use self::in_pieces::{Gate, SharedGate, lock};
+pub(crate) use self::in_pieces::{Gate, SharedGate};
 pub(crate) use self::part::{Part, Recipe, likeness};
 
 use crate::pipe::{Inputs, Rerun, Split};

@@ -1,7 +1,7 @@
 //! Data by index, kept in memory.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
@@ -10,6 +10,7 @@ use super::Lookup;
 use super::order::Index;
 use super::transformed::Found;
 use crate::Result;
+use crate::sync::lock;
 
 /// Keeps samples in memory, as many as fit into a number of bytes.
 ///
@@ -34,7 +35,7 @@ impl<T> Cached<T> {
 
 impl<T: Clone + Send + Sync + 'static> Cached<T> {
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept<T>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 
     #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use super::{Cursor, Input, Place, Saving, Trace, Trim, Wanted};
+use super::{Cursor, Input, LONG, Point, Saving, Trace, Trim, Wanted};
+use crate::sync::lock;
 
 /// What came out of a node, in the order in which it did: of which input, by position.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub(crate) struct Unordered {
     node: Arc<str>,
     above: Arc<dyn Trace>,
     /// Whether its input comes in any order, too.
-    mixed: bool,
+    unordered_input: bool,
     /// Whether each output is of the next input.
     identity: bool,
     taken: Arc<AtomicU64>,
@@ -67,7 +68,6 @@ struct Log {
     kept: Vec<u8>,
 }
 
-const LONG: usize = 256;
 /// Outputs in one entry, about: what is forgotten is whole entries.
 const LONGEST: u64 = 1024;
 
@@ -76,7 +76,7 @@ impl Unordered {
     pub(crate) fn new(
         node: Arc<str>,
         above: Arc<dyn Trace>,
-        (mixed, identity): (bool, bool),
+        (unordered_input, identity): (bool, bool),
         trim: Trim,
         begun: Wanted,
         cursor: Option<&Cursor>,
@@ -91,11 +91,21 @@ impl Unordered {
         };
         let taken = Arc::new(AtomicU64::new(begun.from() - begun.holes().len() as u64));
         let start = log.first;
-        Arc::new(Unordered { node, above, mixed, identity, taken, begun, start, trim, log: Mutex::new(log) })
+        Arc::new(Unordered {
+            node,
+            above,
+            unordered_input,
+            identity,
+            taken,
+            begun,
+            start,
+            trim,
+            log: Mutex::new(log),
+        })
     }
 
     fn log(&self) -> std::sync::MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.log)
     }
 
     /// Counts what is taken of the input.
@@ -189,11 +199,11 @@ impl Unordered {
 }
 
 impl Trace for Unordered {
-    fn save(&self, place: Place, to: &mut Saving) {
+    fn save(&self, point: Point, to: &mut Saving) {
         let holes = to.pending.take().unwrap_or_default();
-        let (pending, end) = self.pending(place.from, &holes);
+        let (pending, end) = self.pending(point.from, &holes);
         let reach = pending.first().copied().unwrap_or(end);
-        let input = match self.mixed {
+        let input = match self.unordered_input {
             // What is above gives no position twice the same item; it counts anew.
             true => Input {
                 from: end - pending.len() as u64,
@@ -203,15 +213,15 @@ impl Trace for Unordered {
             false => Input { from: end, reach, held: pending.clone() },
         };
         let kept = self.log().kept.clone();
-        let outputs = vec![place.from - holes.len() as u64];
+        let outputs = vec![point.from - holes.len() as u64];
         to.cursor(
             &self.node,
             Cursor { outputs, inputs: vec![input], kept, unordered: true, ..Cursor::default() },
         );
-        if self.mixed {
+        if self.unordered_input {
             to.pending = Some(pending);
         }
-        self.above.save(Place { from: end, reach, most: u64::MAX }, to);
+        self.above.save(Point { from: end, reach, most: u64::MAX }, to);
     }
 
     fn forget(&self, before: u64) {

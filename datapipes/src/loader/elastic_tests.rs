@@ -132,7 +132,7 @@ fn ran(
 }
 
 /// What a rank gives that reads the rest of some in turn.
-fn in_turn(mut rests: Vec<std::vec::IntoIter<Vec<u64>>>) -> Vec<Vec<u64>> {
+fn in_turn(mut rests: Vec<impl ExactSizeIterator<Item = Vec<u64>>>) -> Vec<Vec<u64>> {
     let mut all = Vec::new();
     while rests.iter().any(|rest| rest.len() > 0) {
         all.extend(rests.iter_mut().filter_map(Iterator::next));
@@ -163,7 +163,7 @@ proptest! {
         // All stop behind one step, if it is not the last for some.
         let Ok(state) = State::merge(&states) else { return Ok(()) };
         let (some, states) = run(second, workers[1], Some(&state), stops[1]);
-        let rest = |rank: usize| whole[rank][seen[rank].len()..].to_vec().into_iter();
+        let rest = |rank: usize| whole[rank][seen[rank].len()..].iter().cloned();
         for (rank, some) in some.iter().enumerate() {
             let all = in_turn((rank..first).step_by(second).map(rest).collect());
             prop_assert_eq!(&all[..stops[1].min(all.len())], some.as_slice());
@@ -200,7 +200,7 @@ fn one_rank_reads_the_rest_of_two() {
     });
     let state = State::merge(&states).unwrap();
     assert_eq!((state.delivered(), state.epoch(), state.is_finished()), (6, 1, false));
-    let rest = in_turn(whole.iter().map(|rank| rank[3..].to_vec().into_iter()).collect());
+    let rest = in_turn(whole.iter().map(|rank| rank[3..].iter().cloned()).collect());
     assert!(rest.len() > 8);
 
     let one = loader(0, 1);
@@ -230,7 +230,7 @@ fn one_rank_reads_the_rest_of_two() {
     assert_eq!(all, rest);
     assert!(epoch.state().unwrap().is_finished());
     // The next epoch is that of one rank.
-    assert_eq!(one.epoch(2).blocking().map(Result::unwrap).flatten().count(), 90);
+    assert_eq!(one.epoch(2).blocking().flat_map(Result::unwrap).count(), 90);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
 use futures::{Stream, StreamExt};
@@ -11,6 +11,7 @@ use super::rank_epoch::{RankEpoch, Stand};
 use super::state::Progress;
 use super::{State, Stats};
 use crate::run::{AheadGauge, EpochRun, block_on};
+use crate::sync::lock;
 use crate::{Item, Result};
 
 /// One pass over the data: a `Stream` of results, or by [`blocking`](Epoch::blocking) an iterator.
@@ -167,7 +168,7 @@ impl<T: Send + 'static> Epoch<T> {
 
     fn poll_in_turn(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
         if let Some(latest) = self.latest.take() {
-            *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.runs.clone());
+            *lock(&latest) = Some(self.runs.clone());
         }
         loop {
             self.turn();

@@ -18,7 +18,7 @@ mod steps_tests;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 pub use crate::settings::Order;
 pub use agreed::Agreed;
@@ -35,8 +35,9 @@ use rank_epoch::RankEpoch;
 use state::Saved;
 
 use crate::plan::Explain;
-use crate::run::{Engine, GoesOn, Share};
+use crate::run::{Engine, Resume, Share};
 use crate::settings::Settings;
+use crate::sync::lock;
 use crate::{Graph, Result};
 
 /// Runs a [`Graph`] epoch after epoch.
@@ -93,9 +94,9 @@ impl<T: Send + 'static> DataLoader<T> {
     }
 
     /// An epoch of some ranks, and where each goes on.
-    fn begin(&self, epoch: u64, ranks: Vec<(Share, Option<(Saved, GoesOn)>)>) -> Epoch<T> {
-        let of = |(share, goes_on)| {
-            RankEpoch::new(self.engine.clone(), epoch, share, self.on_error.clone(), goes_on)
+    fn begin(&self, epoch: u64, ranks: Vec<(Share, Option<(Saved, Resume)>)>) -> Epoch<T> {
+        let of = |(share, resume)| {
+            RankEpoch::new(self.engine.clone(), epoch, share, self.on_error.clone(), resume)
         };
         Epoch::new(ranks.into_iter().map(of).collect(), self.latest.clone())
     }
@@ -183,8 +184,8 @@ impl<T: Send + 'static> DataLoader<T> {
             return Err(rank_epoch::not_resumable());
         }
         let ranks = state.for_graph(flow, settings, edited)?;
-        ranks.iter().try_for_each(|(_, _, goes_on)| self.engine.fits(&goes_on.cursors))?;
-        let ranks = ranks.into_iter().map(|(share, saved, goes_on)| (share, Some((saved, goes_on))));
+        ranks.iter().try_for_each(|(_, _, resume)| self.engine.fits(&resume.cursors))?;
+        let ranks = ranks.into_iter().map(|(share, saved, resume)| (share, Some((saved, resume))));
         Ok(self.begin(state.epoch(), ranks.collect()))
     }
 
@@ -242,7 +243,7 @@ impl<T: Send + 'static> DataLoader<T> {
 
     /// Figures of the latest epoch that was started; `None` before the first.
     pub fn stats(&self) -> Option<Stats> {
-        Stats::of_all(self.latest.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?)
+        Stats::of_all(lock(&self.latest).as_ref()?)
     }
 }
 

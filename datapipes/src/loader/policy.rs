@@ -1,8 +1,9 @@
 //! What happens to items that fail.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::error::quietly;
+use crate::sync::lock;
 use crate::{Error, ErrorKind, Origin};
 
 /// What happens to items that fail.
@@ -70,7 +71,7 @@ impl OnError {
     pub fn skipped(&self) -> Vec<Skipped> {
         match &self.0 {
             Policy::Fail => Vec::new(),
-            Policy::Skip { skipped, .. } => skipped.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            Policy::Skip { skipped, .. } => lock(skipped).clone(),
         }
     }
 
@@ -84,7 +85,7 @@ impl OnError {
                         format!("{} items failed where {most} may be skipped; the last", before + 1);
                     return Some(Error::new(ErrorKind::Limit, message).with_source(error));
                 }
-                let mut skipped = skipped.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut skipped = lock(skipped);
                 if skipped.len() < *kept {
                     skipped.push(Skipped {
                         epoch,

@@ -18,12 +18,12 @@ use crate::{BoxError, Error, ErrorKind, Item, Result};
 /// [`DataLoader::prefetch_to_device`].
 pub struct DeviceLoader<T, U> {
     loader: DataLoader<T>,
-    stage: Arc<Stage<T, U>>,
+    uploader: Arc<Uploader<T, U>>,
     depth: usize,
 }
 
 /// What all epochs of a device loader share.
-struct Stage<T, U> {
+struct Uploader<T, U> {
     thread: StableThread,
     upload: Upload<T, U>,
 }
@@ -78,8 +78,8 @@ impl<T: Send + 'static> DataLoader<T> {
         F: FnMut(T) -> Result<U, E> + Send + 'static,
     {
         let upload = move |batch| upload(batch).map_err(Error::user);
-        let stage = Stage { thread: StableThread::new("device"), upload: Arc::new(Mutex::new(upload)) };
-        DeviceLoader { loader: self.clone(), stage: Arc::new(stage), depth: 1 }
+        let uploader = Uploader { thread: StableThread::new("device"), upload: Arc::new(Mutex::new(upload)) };
+        DeviceLoader { loader: self.clone(), uploader: Arc::new(uploader), depth: 1 }
     }
 }
 
@@ -134,9 +134,9 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
     fn uploaded(&self, epoch: Epoch<T>) -> DeviceEpoch<T, U> {
         let (number, gauge) = (epoch.number(), Arc::default());
         let (epoch, runs, stands) = epoch.on_device(&gauge);
-        let (depth, stage) = (self.depth, self.stage.clone());
-        let state = State::Fresh(Box::new(epoch));
-        DeviceEpoch { state, number, stands, runs, gauge, depth, stage }
+        let (depth, uploader) = (self.depth, self.uploader.clone());
+        let stage = Stage::Fresh(Box::new(epoch));
+        DeviceEpoch { stage, number, stands, runs, gauge, depth, uploader }
     }
 
     /// The loader whose batches these are, with their number, its plan and its figures.
@@ -147,7 +147,7 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
 
 impl<T, U> Clone for DeviceLoader<T, U> {
     fn clone(&self) -> Self {
-        DeviceLoader { loader: self.loader.clone(), stage: self.stage.clone(), depth: self.depth }
+        DeviceLoader { loader: self.loader.clone(), uploader: self.uploader.clone(), depth: self.depth }
     }
 }
 
@@ -161,18 +161,18 @@ impl<T, U> fmt::Debug for DeviceLoader<T, U> {
 /// iterator; see [`DataLoader::prefetch_to_device`].
 #[must_use = "an epoch does nothing until it is polled"]
 pub struct DeviceEpoch<T, U> {
-    state: State<T, U>,
+    stage: Stage<T, U>,
     number: u64,
     /// Where each rank stands that it reads.
     stands: Vec<Stand>,
     runs: Runs,
     gauge: Arc<AheadGauge>,
     depth: usize,
-    /// Behind the state, which is at work on it.
-    stage: Arc<Stage<T, U>>,
+    /// Behind the stage, which is at work on it.
+    uploader: Arc<Uploader<T, U>>,
 }
 
-enum State<T, U> {
+enum Stage<T, U> {
     Fresh(Box<Epoch<T>>),
     Running(Ahead<U, Progress>),
     Done,
@@ -204,21 +204,21 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
     }
 
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
-        if let State::Fresh(_) = self.state
-            && let State::Fresh(epoch) = std::mem::replace(&mut self.state, State::Done)
+        if let Stage::Fresh(_) = self.stage
+            && let Stage::Fresh(epoch) = std::mem::replace(&mut self.stage, Stage::Done)
         {
-            let (upload, gauge) = (self.stage.upload.clone(), self.gauge.clone());
-            match Ahead::start(&self.stage.thread, epoch.tracked(), upload, self.depth, gauge) {
-                Ok(running) => self.state = State::Running(running),
+            let (upload, gauge) = (self.uploader.upload.clone(), self.gauge.clone());
+            match Ahead::start(&self.uploader.thread, epoch.tracked(), upload, self.depth, gauge) {
+                Ok(running) => self.stage = Stage::Running(running),
                 Err(error) => {
                     let error = Error::new(ErrorKind::Io, "cannot start a thread").with_source(error);
                     return Poll::Ready(Some(Err(error)));
                 }
             }
         }
-        let State::Running(running) = &mut self.state else { return Poll::Ready(None) };
+        let Stage::Running(running) = &mut self.stage else { return Poll::Ready(None) };
         let Some((item, progress)) = ready!(running.poll_next(cx)) else {
-            self.state = State::Done;
+            self.stage = Stage::Done;
             self.stands.iter_mut().for_each(Stand::end);
             return Poll::Ready(None);
         };

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,9 @@ use super::OnError;
 use super::epoch::Runs;
 use super::state::{Progress, Saved, saved};
 use crate::items::polled;
-use crate::keep::{Place, Saving, Trace};
-use crate::run::{AheadGauge, Cursors, Engine, GoesOn, Running, Share};
+use crate::keep::{Point, Saving, Trace};
+use crate::run::{AheadGauge, Cursors, Engine, Resume, Running, Share};
+use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
 
 /// A graph that takes longer than this for an item is run ahead of the consumer by a thread of its own.
@@ -25,14 +26,14 @@ pub(super) struct RankEpoch<T> {
     pub number: u64,
     pub share: Share,
     on_error: OnError,
-    /// Where it goes on.
-    goes_on: Option<GoesOn>,
+    /// Where it is resumed.
+    resume: Option<Resume>,
     /// Whether nothing is left, whatever the budget of steps.
     drained: bool,
     /// Where its nodes stood when it ended.
     ended: Option<std::result::Result<Cursors, Arc<Error>>>,
     pub blocking: bool,
-    state: State<T>,
+    stage: Stage<T>,
     /// Where its figures are found once it has begun.
     pub runs: Runs,
     failed: u64,
@@ -46,7 +47,7 @@ pub(super) struct RankEpoch<T> {
     device: Option<Figures>,
 }
 
-enum State<T> {
+enum Stage<T> {
     Fresh,
     Running(Box<Running<T>>),
     Done,
@@ -58,11 +59,11 @@ impl<T: Send + 'static> RankEpoch<T> {
         number: u64,
         share: Share,
         on_error: OnError,
-        goes_on: Option<(Saved, GoesOn)>,
+        resume: Option<(Saved, Resume)>,
     ) -> Self {
-        let (saved, goes_on) = goes_on.unzip();
+        let (saved, resume) = resume.unzip();
         let drained = saved.as_ref().is_some_and(Saved::is_at_end);
-        let state = if drained { State::Done } else { State::Fresh };
+        let stage = if drained { Stage::Done } else { Stage::Fresh };
         let (delivered, failed) = saved.map_or((0, 0), |saved| (saved.delivered, saved.skipped));
         RankEpoch {
             budget: engine.settings.max_steps.unwrap_or(u64::MAX),
@@ -71,10 +72,10 @@ impl<T: Send + 'static> RankEpoch<T> {
             share,
             on_error,
             drained,
-            goes_on,
+            resume,
             ended: None,
             blocking: false,
-            state,
+            stage,
             runs: Runs::default(),
             failed,
             produce_ns: 0.0,
@@ -89,7 +90,7 @@ impl<T: Send + 'static> RankEpoch<T> {
         let figures = Figures { gauge: gauge.clone(), ..Figures::default() };
         figures.taken.store(self.delivered + self.failed, Ordering::Relaxed);
         self.device = Some(figures.clone());
-        let cursors = self.goes_on.as_ref().map(|goes_on| goes_on.cursors.clone()).unwrap_or_default();
+        let cursors = self.resume.as_ref().map(|resume| resume.cursors.clone()).unwrap_or_default();
         Stand { engine: self.engine.clone(), begun: (self.progress(), cursors), figures, taken: None }
     }
 
@@ -112,7 +113,7 @@ impl<T: Send + 'static> RankEpoch<T> {
     }
 
     pub fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.stage, Stage::Done)
     }
 
     /// Ends it, without the last item if that goes back, and with nothing behind it if it is `drained`.
@@ -129,15 +130,15 @@ impl<T: Send + 'static> RankEpoch<T> {
         if !settings.resumable {
             return Err(not_resumable());
         }
-        let cursors = match (&self.state, &self.ended, &self.goes_on) {
-            (State::Running(running), ..) => {
+        let cursors = match (&self.stage, &self.ended, &self.resume) {
+            (Stage::Running(running), ..) => {
                 saved(running.save(self.delivered + self.failed).unwrap_or_default())?
             }
             (_, Some(ended), _) => {
                 ended.clone().map_err(|error| Error::new(error.kind(), error.to_string()))?
             }
             // Of a graph that was changed they are not those of the state.
-            (_, None, Some(goes_on)) => (*goes_on.cursors).clone(),
+            (_, None, Some(resume)) => (*resume.cursors).clone(),
             (_, None, None) => Cursors::default(),
         };
         Ok(Saved::new(flow, self.progress(), &cursors))
@@ -145,7 +146,7 @@ impl<T: Send + 'static> RankEpoch<T> {
 
     /// Ends it; what its state would be is kept.
     pub fn end(&mut self) {
-        if let State::Running(running) = &self.state
+        if let Stage::Running(running) = &self.stage
             && self.engine.settings.resumable
         {
             self.ended = match running.save(self.delivered + self.failed) {
@@ -153,7 +154,7 @@ impl<T: Send + 'static> RankEpoch<T> {
                 _ => Some(Ok(Cursors::default())),
             };
         }
-        self.state = State::Done;
+        self.stage = Stage::Done;
     }
 
     /// Tells a device stage that nothing more comes.
@@ -167,8 +168,8 @@ impl<T: Send + 'static> RankEpoch<T> {
     #[inline]
     pub fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
         loop {
-            let ready = match &mut self.state {
-                State::Running(running) if self.delivered < self.budget => running.items.pop_ready()?,
+            let ready = match &mut self.stage {
+                Stage::Running(running) if self.delivered < self.budget => running.items.pop_ready()?,
                 _ => return None,
             };
             match ready {
@@ -197,13 +198,13 @@ impl<T: Send + 'static> RankEpoch<T> {
                 self.end_at(false, false);
                 self.tell_end();
             }
-            let running = match &mut self.state {
-                State::Done => return Poll::Ready(None),
-                State::Running(running) => running,
-                State::Fresh => match self.start() {
+            let running = match &mut self.stage {
+                Stage::Done => return Poll::Ready(None),
+                Stage::Running(running) => running,
+                Stage::Fresh => match self.start() {
                     Ok(()) => continue,
                     Err(error) => {
-                        self.state = State::Done;
+                        self.stage = Stage::Done;
                         return Poll::Ready(Some(Err(error)));
                     }
                 },
@@ -252,18 +253,16 @@ impl<T: Send + 'static> RankEpoch<T> {
     }
 
     fn start(&mut self) -> Result<()> {
-        let resume = self.goes_on.clone();
+        let resume = self.resume.clone();
         let running = Running::start(&self.engine, self.number, self.share, !self.blocking, resume)?;
-        if let Some(Figures { gauge, way, .. }) = &self.device {
+        if let Some(Figures { gauge, trace, .. }) = &self.device {
             let _ = running.run.device.set(gauge.clone());
-            if let Some(trace) = running.way() {
-                let _ = way.set(trace);
+            if let Some(of) = running.trace() {
+                let _ = trace.set(of);
             }
         }
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.push(running.run.clone());
-        drop(runs);
-        self.state = State::Running(Box::new(running));
+        lock(&self.runs).push(running.run.clone());
+        self.stage = Stage::Running(Box::new(running));
         Ok(())
     }
 
@@ -271,7 +270,7 @@ impl<T: Send + 'static> RankEpoch<T> {
     fn deliver(&mut self, item: Item<T>) -> Item<T> {
         self.delivered += 1;
         self.taken = true;
-        if let State::Running(running) = &self.state {
+        if let Stage::Running(running) = &self.stage {
             running.run.count_delivered();
         }
         item
@@ -286,7 +285,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             return Some(error);
         }
         self.failed += 1;
-        if let State::Running(running) = &self.state {
+        if let Stage::Running(running) = &self.stage {
             running.run.count_skipped();
         }
         None
@@ -297,8 +296,8 @@ impl<T: Send + 'static> RankEpoch<T> {
 #[derive(Clone, Default)]
 struct Figures {
     gauge: Arc<AheadGauge>,
-    /// The way of what comes out, where states can be asked for.
-    way: Arc<OnceLock<Arc<dyn Trace>>>,
+    /// The trace of what comes out, where states can be asked for.
+    trace: Arc<OnceLock<Arc<dyn Trace>>>,
     /// The position that the consumer is at, which is behind what the stage has read.
     taken: Arc<AtomicU64>,
     /// How far the epoch had come when all was through.
@@ -339,8 +338,8 @@ impl Stand {
             let (progress, cursors) = &self.begun;
             return Ok(Saved::new(flow, *progress, cursors));
         };
-        let cursors = match self.figures.way.get().filter(|_| !progress.drained) {
-            Some(way) => saved(Saving::all(&**way, Place::at(progress.delivered + progress.skipped)))?,
+        let cursors = match self.figures.trace.get().filter(|_| !progress.drained) {
+            Some(trace) => saved(Saving::all(&**trace, Point::at(progress.delivered + progress.skipped)))?,
             None => Cursors::default(),
         };
         Ok(Saved::new(flow, progress, &cursors))

@@ -1,7 +1,6 @@
 //! Figures of an epoch, measured at the edges.
 
 use std::fmt;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use crate::Work;
 use crate::graph::Op;
 use crate::plan::{Place, segment_letter};
 use crate::run::{Engine, EpochRun};
+use crate::sync::lock;
 
 /// Figures of an epoch so far. Prints as a table.
 #[derive(Clone, Debug)]
@@ -177,7 +177,7 @@ fn processes(_: &Engine, _: usize) -> Option<ProcessStats> {
 impl Stats {
     /// Of all ranks that an epoch reads; none before the first has begun.
     pub(super) fn of_all(runs: &Runs) -> Option<Stats> {
-        let runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = lock(runs);
         let mut stats = Stats::of(runs.first()?);
         for run in &runs[1..] {
             stats.add(Stats::of(run));

@@ -1,11 +1,12 @@
 //! Keeps the items of the first pass in memory for the later ones.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
 
 use crate::error::quietly;
+use crate::sync::lock;
 use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Rank, Wanted};
 
 /// Keeps the items of the first pass in memory for the later ones; see [`Graph::cache`].
@@ -53,10 +54,9 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
         let (most, kept, cx) = (self.most, self.kept.clone(), cx.clone());
-        let wanted = cx.wanted().cloned().unwrap_or(Wanted::new(Vec::new(), 0));
+        let wanted = cx.wanted().cloned().unwrap_or(Wanted::since(0));
         Items::generate(async move |out| {
-            let lock = || kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let (ready, mut filling) = match lock().of(cx.rank()) {
+            let (ready, mut filling) = match lock(&kept).of(cx.rank()) {
                 Kept::Everything(items) => (Some(items.clone()), None),
                 // A pass that goes on in the middle does not see everything.
                 Kept::Nothing if wanted.is_all() => (None, Some(Vec::new())),
@@ -89,7 +89,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                     }
                     (Ok(_), Some(_)) => {
                         filling = None;
-                        *lock().of(cx.rank()) = Kept::TooMany;
+                        *lock(&kept).of(cx.rank()) = Kept::TooMany;
                         let node = &**cx.node();
                         quietly(|| {
                             tracing::warn!(node, most, "more items than the cache may keep; it keeps none");
@@ -104,9 +104,9 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             // A cancelled epoch ends early.
             if let Some(items) = filling
                 && !cx.is_cancelled()
-                && let kept @ Kept::Nothing = lock().of(cx.rank())
+                && let slot @ Kept::Nothing = lock(&kept).of(cx.rank())
             {
-                *kept = Kept::Everything(items.into());
+                *slot = Kept::Everything(items.into());
             }
         })
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::rng::{hash_bytes, mix};
+use crate::sync::lock;
 use crate::{Arity, Context, Facts, Graph, Items, Pipe};
 
 /// What passed a [`Graph::digest`], as one number for each epoch. A clone is the same digest.
@@ -37,7 +38,7 @@ impl Digest {
     }
 
     fn of(&self, epoch: u64) -> Arc<Sums> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(epoch).or_default().clone()
+        lock(&self.0).entry(epoch).or_default().clone()
     }
 }
 

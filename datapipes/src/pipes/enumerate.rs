@@ -18,7 +18,7 @@ impl<T: Send + 'static> Pipe<T> for Enumerate {
     type Out = (u64, T);
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<(u64, T)> {
-        let mut places = cx.wanted().unwrap_or(&Wanted::new(Vec::new(), 0)).positions(u64::MAX);
+        let mut places = cx.wanted().unwrap_or(&Wanted::since(0)).positions(u64::MAX);
         by_chunk(input, cx, move |chunk| {
             // In this order, since the end of the chunk must not take a number.
             let numbered = chunk.into_iter().zip(&mut places);

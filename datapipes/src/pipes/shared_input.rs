@@ -9,12 +9,13 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{self, Poll, Wake, Waker};
 
 use futures::StreamExt;
 
 use crate::items::{Chunks, Demand, polled};
+use crate::sync::lock;
 use crate::wire::pack;
 use crate::{Chunk, Context, Error, ErrorKind, Item, Items, Result, Wanted};
 
@@ -72,7 +73,7 @@ impl Outs {
     }
 
     fn reader(&self, index: usize) -> MutexGuard<'_, Reader> {
-        self.outs[index].reader.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.outs[index].reader)
     }
 
     fn wake_others(&self, index: usize) {

@@ -47,7 +47,7 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
             origins: Vec::new(),
             draining: false,
             refill,
-            mixed: cx.unordered().map(|unordered| (unordered.clone(), Vec::new())),
+            unordered: cx.unordered().map(|unordered| (unordered.clone(), Vec::new())),
             book: cx.recorder().map(|_| Book::new(cx.clone(), kept.as_ref())),
             rng,
         })
@@ -86,7 +86,7 @@ struct Shuffled<T> {
     /// Where states can be asked for.
     book: Option<Book>,
     /// The same where items come in any order: the position of the item in each place.
-    mixed: Option<(Arc<Unordered>, Vec<u64>)>,
+    unordered: Option<(Arc<Unordered>, Vec<u64>)>,
 }
 
 /// Where a shuffle stands. What is in the buffer follows from it: which item went to which place is a matter of the draws
@@ -273,7 +273,7 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
             {
                 book.errors(chunk.len(), chunk.error_places());
             }
-            if let Some((unordered, positions)) = &mut self.mixed {
+            if let Some((unordered, positions)) = &mut self.unordered {
                 let rng = (missing == 0).then_some(&mut self.rng);
                 chunk = exchange(chunk, &mut self.values, &mut self.origins, rng, (unordered, positions));
                 if chunk.is_empty() {
@@ -314,7 +314,7 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
         let (mut values, mut origins) = (self.values.split_off(keep), self.origins.split_off(keep));
         values.reverse();
         origins.reverse();
-        if let Some((unordered, positions)) = &mut self.mixed {
+        if let Some((unordered, positions)) = &mut self.unordered {
             let mut given = positions.split_off(keep);
             given.reverse();
             unordered.gave(Given::Each(given), None);
@@ -370,7 +370,7 @@ impl<T> Shuffled<T> {
         }
         // The same draws permute both columns.
         let (values, origins) = (&mut self.values, &mut self.origins);
-        let (len, mut positions) = (values.len(), self.mixed.as_mut().map(|(_, positions)| positions));
+        let (len, mut positions) = (values.len(), self.unordered.as_mut().map(|(_, positions)| positions));
         let swap = |a: usize, b: usize| {
             values.swap(a, b);
             origins.swap(a, b);

@@ -225,7 +225,7 @@ impl Plan {
             // Where an item becomes any number nobody can say how many places they move.
             let fans_out = node.hints().shardable && node.hints().arity == Arity::Any;
             let own = own || (fans_out && matches!(settings.order, Order::Bounded(_)));
-            let own = own || (settings.resumable && !goes_on_unordered(node, in_segment));
+            let own = own || (settings.resumable && !resumes_unordered(node, in_segment));
             for &(above, _) in &node.inputs {
                 needed[above] |= needed[id] || own;
             }
@@ -309,7 +309,7 @@ impl Plan {
 }
 
 /// Whether a state can be made of a node to which items come in any order.
-fn goes_on_unordered(node: &FlowNode, in_segment: bool) -> bool {
+fn resumes_unordered(node: &FlowNode, in_segment: bool) -> bool {
     let hints = node.hints();
     match hints.facts.role {
         Role::Shuffle | Role::ShuffleWithinRank | Role::Batch(_) | Role::Prefetch(_) => true,

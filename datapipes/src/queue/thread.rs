@@ -1,10 +1,11 @@
 //! The queue between two threads of one process.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use super::{Limits, Put, Take, Weight};
+use crate::sync::lock;
 
 /// A queue between two threads. A lock is held for a few instructions at a time; nobody ever waits with it.
 pub(crate) fn thread<M: Send>(limits: Limits) -> (ThreadPut<M>, ThreadTake<M>) {
@@ -42,11 +43,6 @@ impl<M> State<M> {
             self.limits.items.saturating_sub(self.held.items)
         }
     }
-}
-
-fn lock<M>(shared: &Mutex<State<M>>) -> MutexGuard<'_, State<M>> {
-    // Nothing inside the lock can panic half-way.
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn wait(slot: &mut Option<Waker>, cx: &Context<'_>) {

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{self, Poll};
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use futures::{Stream, StreamExt};
 
 use super::{PATIENCE, StableThread};
 use crate::queue::{Limits, Put, Take, Weight, thread};
+use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
 
 /// What puts a batch on a device. Only the stage's thread ever locks it.
@@ -133,7 +134,7 @@ async fn drive<T, U, P>(
                 let (value, origin) = item.into_parts();
                 let begun = Instant::now();
                 let uploaded = catch_unwind(AssertUnwindSafe(|| {
-                    let mut upload = upload.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut upload = lock(&upload);
                     upload(value)
                 }));
                 gauge.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);

@@ -6,7 +6,7 @@
 //! - [`background`]: runs what is above it on a thread of its own, ahead of its consumer.
 //! - [`driven`]: goes on with I/O that began on the consumer's thread, while the consumer does something else.
 //! - [`pieced`]: what distributes over concatenation, inline, with a log of which output belongs to which input.
-//! - [`sieve`]: leaves out what had been taken before an epoch went on.
+//! - [`sieve`]: leaves out what had been taken before an epoch was resumed.
 //! - [`stable`]: a thread for work that has to stay on one, such as uploads to a device.
 //! - [`ahead`]: reads an epoch on such a thread and uploads what comes, ahead of the consumer.
 //! - [`children`]: processes of their own for parts of a graph.
@@ -34,7 +34,7 @@ mod window;
 pub(crate) use ahead::{Ahead, AheadGauge, Upload};
 pub use block_on::block_on;
 pub use blocking::blocking;
-pub(crate) use engine::{Cursors, Engine, EpochRun, GoesOn, Running, Share};
+pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
 pub(crate) use replay::{Carried, Replayer, Stage, Way};
 pub(crate) use stable::StableThread;
 

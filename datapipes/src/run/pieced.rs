@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::graph::{AnyItems, Edge, Gate, SharedGate, lock};
+use crate::graph::{AnyItems, Edge, Gate, SharedGate};
 use crate::keep::Pieces;
+use crate::sync::lock;
 
 /// A piece should be worth what it takes to begin one.
 const PIECE_NS: u128 = 200_000;

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use async_task::{Runnable, Task};
 
+use crate::sync::lock;
+
 /// How long [`Pool`]'s drop waits for its threads. A thread in a user's endless loop cannot be ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -36,7 +38,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn push(&self, depth: usize, job: Runnable) {
@@ -85,7 +87,7 @@ impl Pool {
     }
 
     fn start(&self) {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = lock(&self.threads);
         while threads.len() < self.workers {
             let shared = self.shared.clone();
             let name = format!("datapipes-cpu-{}", threads.len());

@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use crate::run::morsel::{Chain, Line, Morsel, Spawner};
 use crate::run::pieced::pieced;
 use crate::run::window::Window;
 use crate::settings::Order;
+use crate::sync::lock;
 use crate::{Arity, Error, ErrorKind, Work};
 
 /// Work a morsel should carry, to be worth its hop.
@@ -149,7 +150,7 @@ struct Tap(Arc<Mutex<Input>>, Option<Arc<Unordered>>);
 
 impl ErasedChunks for Tap {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
-        let mut input = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut input = lock(&self.0);
         if input.shut || input.ended {
             return Poll::Ready(None);
         }
@@ -240,7 +241,7 @@ impl Segment {
     }
 
     fn input(&self) -> std::sync::MutexGuard<'_, Input> {
-        self.input.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.input)
     }
 
     fn inline_chain(&mut self) -> Box<dyn ErasedChunks> {
@@ -259,7 +260,7 @@ impl Segment {
                 let taken = self.input.clone();
                 let above = input.restore(tap);
                 output.erase(pieced(above, &input, &output, pieces.clone(), move |piece, _| {
-                    let first = taken.lock().unwrap_or_else(PoisonError::into_inner).taken;
+                    let first = lock(&taken).taken;
                     chain.apply_caught(piece, first)
                 }))
             }

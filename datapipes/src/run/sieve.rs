@@ -23,12 +23,12 @@ pub(super) struct Sieve {
     wanted: Wanted,
     node: Arc<str>,
     ended: bool,
-    /// Whether it may end before all was passed that is not wanted.
+    /// Whether it may end before [`from`](Wanted::from) of what is wanted.
     may_end: bool,
 }
 
 impl Sieve {
-    /// Of a stream whose items have these positions. `may_end` says whether it may end before those that are wanted.
+    /// Of a stream whose items have these positions. `may_end` says whether it may end before `wanted.from()`.
     pub(super) fn over(
         items: AnyItems,
         (edge, node): (&Arc<dyn Edge>, &Arc<str>),

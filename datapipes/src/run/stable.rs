@@ -13,6 +13,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
 
 use super::PATIENCE;
+use crate::sync::lock;
 
 /// Runs futures on one thread of its own: the same one, whoever asks and when. It starts with the first of them.
 ///
@@ -37,7 +38,7 @@ impl StableThread {
 
     /// Runs a future on the thread, beside those that run there already. A panic ends it, and nothing else.
     pub(crate) fn run(&self, job: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut started = lock(&self.started);
         let started = match &mut *started {
             Some(started) => started,
             none => none.insert(Started::new(&self.name)?),

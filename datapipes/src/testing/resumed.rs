@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{MARK, Outcome, block_on, outcome};
-use crate::keep::{ByPosition, Cursor, Keeper, Marked, Place, Recorder, Saving, Trim};
+use crate::keep::{ByPosition, Cursor, Keeper, Marked, Point, Recorder, Saving, Trim};
 use crate::{Arity, Context, Error, ErrorKind, Item, Items, Pipe, Wanted};
 
 /// What goes in; an error where there is nothing.
@@ -61,12 +61,12 @@ where
     P::Out: PartialEq + Debug,
 {
     let run = |wanted: Wanted| {
-        let whole = Wanted::new(Vec::new(), 0);
+        let whole = Wanted::since(0);
         let above = given(input, if pipe.arity() == Arity::One { &wanted } else { &whole });
         let keeper = Keeper { wanted: Some(wanted), ..Keeper::default() };
         read(&mut pipe.apply(above, &Context::default().with_keeper(keeper)), usize::MAX, chunk)
     };
-    let whole = run(Wanted::new(Vec::new(), 0));
+    let whole = run(Wanted::since(0));
     for from in 0..=whole.len() as u64 {
         for every in [usize::MAX, 1, 3] {
             let wanted = Wanted::new((0..from).step_by(every).collect(), from);
@@ -99,16 +99,15 @@ impl<T: Send + 'static> Running<T> {
         let (position, cursor) = stopped.unzip();
         let kept = cursor.as_ref().map(|cursor| cursor.kept.clone().into());
         let keeper = Keeper { kept, ..Keeper::default() };
-        let mut wanted =
-            cursor.as_ref().map_or(Wanted::new(Vec::new(), 0), |cursor| cursor.inputs[0].wanted());
+        let mut wanted = cursor.as_ref().map_or(Wanted::since(0), |cursor| cursor.inputs[0].wanted());
         if cursor.is_some()
             && let Some(held) = pipe.held(&Context::default().with_keeper(keeper.clone()))
         {
             wanted = Wanted::new(held, wanted.from());
         }
         let above = given(input, &wanted);
-        let way = Arc::new(ByPosition("input".into()));
-        let inputs = vec![(wanted, way as _)];
+        let trace = Arc::new(ByPosition("input".into()));
+        let inputs = vec![(wanted, trace as _)];
         let recorder = Recorder::new(NODE.into(), 0, 1, Trim::default(), inputs, cursor.as_ref());
         if always {
             recorder.always();
@@ -133,7 +132,7 @@ impl<T: Send + 'static> Running<T> {
 
     /// Where it stands.
     fn stop(self) -> (u64, Cursor) {
-        let mut saving = Saving::all(&Marked(self.recorder, 0), Place::at(self.position));
+        let mut saving = Saving::all(&Marked(self.recorder, 0), Point::at(self.position));
         assert!(saving.problem.is_none(), "cannot keep its state: {}", saving.problem.expect("there is one"));
         let cursor = saving.cursors.remove(NODE).expect("a node that runs has a place");
         assert!(cursor.outputs[0] <= self.position, "it was kept too late");
@@ -151,8 +150,7 @@ where
 {
     let start = |stopped| Running::start(pipe, input, stopped, (chunk, always));
     let whole = start(None).read(usize::MAX);
-    let plain =
-        read(&mut pipe.apply(given(input, &Wanted::new(Vec::new(), 0)), &Context::default()), usize::MAX, 1);
+    let plain = read(&mut pipe.apply(given(input, &Wanted::since(0)), &Context::default()), usize::MAX, 1);
     assert_eq!(whole, plain, "in an epoch that may be stopped it gives something else");
     for stop in 0..=whole.len() {
         let mut run = start(None);

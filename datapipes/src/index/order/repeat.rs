@@ -1,9 +1,10 @@
 //! The order above, several times.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::{Course, Indices, Place, each, facts};
 use crate::rng::mix;
+use crate::sync::lock;
 use crate::{Context, Facts, Items, Pipe};
 
 /// The order above, several times.
@@ -58,7 +59,7 @@ impl Rounds {
     }
 
     fn last(&self, round: u64) -> Indices {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         match &*last {
             Some((kept, order)) if *kept == round => order.clone(),
             _ => last.insert((round, self.later(round))).1.clone(),

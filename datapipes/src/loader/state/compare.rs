@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::edited::{Edited, but_weights, edits_without_a_place, stand_in};
 use super::{Saved, SavedNode, State, elastic, nodes};
 use crate::graph::Flow;
-use crate::run::{GoesOn, Share};
+use crate::run::{Resume, Share};
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Rank, Result};
 
@@ -21,12 +21,12 @@ impl State {
         flow: &Flow,
         settings: &Settings,
         edited: Option<Edited>,
-    ) -> Result<Vec<(Share, Saved, GoesOn)>> {
+    ) -> Result<Vec<(Share, Saved, Resume)>> {
         let own = Share { rank: settings.rank, uneven: settings.uneven };
         let (Rank { index, world: now }, &Saved { world, uneven, .. }) = (settings.rank, self.first());
-        let fitted = |saved: &Saved, share, elsewhere| {
-            let goes_on = saved.fitted(flow, settings, edited, elsewhere)?;
-            Ok((share, saved.clone(), goes_on))
+        let fitted = |saved: &Saved, share, other_ranks| {
+            let resume = saved.fitted(flow, settings, edited, other_ranks)?;
+            Ok((share, saved.clone(), resume))
         };
         let another = |why: String| config(format!("the state is of another run: {why}"));
         let same = world == now as u64;
@@ -74,8 +74,8 @@ impl Saved {
         flow: &Flow,
         settings: &Settings,
         edited: Option<Edited>,
-        elsewhere: bool,
-    ) -> Result<GoesOn, String> {
+        other_ranks: bool,
+    ) -> Result<Resume, String> {
         let (saved, now) = (self, nodes(flow, |_| None));
         let mut differences = Vec::new();
         if saved.seed != settings.seed {
@@ -116,7 +116,7 @@ impl Saved {
         if edited == Some(Edited::Matching) && !cursors.is_empty() {
             stand_in(saved, flow, &mut cursors);
         }
-        Ok(GoesOn { position: saved.position(), cursors: Arc::new(cursors), elsewhere })
+        Ok(Resume { position: saved.position(), cursors: Arc::new(cursors), other_ranks })
     }
 }
 

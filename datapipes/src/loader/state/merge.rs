@@ -51,8 +51,8 @@ impl State {
         let mut ranks: Vec<Saved> = states.iter().flat_map(|state| state.0.iter().cloned()).collect();
         ranks.sort_by_key(|saved| saved.rank);
         let world = ranks[0].world;
-        if let Some([one, _]) = ranks.array_windows().find(|[a, b]| a.rank == b.rank) {
-            return Err(refused(format!("two are of rank {}", one.rank)));
+        if let Some(two) = ranks.windows(2).find(|two| two[0].rank == two[1].rank) {
+            return Err(refused(format!("two are of rank {}", two[0].rank)));
         }
         for saved in &ranks {
             saved.same_run(&first.0[0])?;

@@ -89,15 +89,15 @@ struct Node {
     #[serde(default, skip_serializing_if = "is_default")]
     inputs: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    cursor: Option<Place>,
+    cursor: Option<CursorForm>,
 }
 
 #[derive(PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Place {
+struct CursorForm {
     outputs: Vec<u64>,
     #[serde(default, skip_serializing_if = "is_default")]
-    inputs: Vec<Feed>,
+    inputs: Vec<InputForm>,
     #[serde(default, skip_serializing_if = "is_default")]
     kept: Hex,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -110,7 +110,7 @@ struct Place {
 
 #[derive(Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Feed {
+struct InputForm {
     from: u64,
     reach: u64,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -128,7 +128,7 @@ impl Form {
             kind: kind.clone(),
             settings: settings.clone(),
             inputs: inputs.clone(),
-            cursor: cursor.as_ref().map(Place::of),
+            cursor: cursor.as_ref().map(CursorForm::of),
         };
         let one = |saved: &Saved, check: Hex, others| {
             let &Saved { seed, epoch, finished, delivered, skipped, world, rank, uneven, ref nodes } = saved;
@@ -169,7 +169,7 @@ impl Form {
             kind,
             settings,
             inputs,
-            cursor: cursor.map(Place::into_cursor),
+            cursor: cursor.map(CursorForm::into_cursor),
         };
         ranks.push(Saved {
             seed: self.seed,
@@ -191,14 +191,17 @@ fn check(state: &State) -> Vec<u8> {
     state.to_bytes().into_iter().rev().take(8).collect()
 }
 
-impl Place {
-    fn of(cursor: &Cursor) -> Place {
+impl CursorForm {
+    fn of(cursor: &Cursor) -> CursorForm {
         let Cursor { outputs, inputs, kept, pieces, round, unordered } = cursor;
-        let feed =
-            |Input { from, reach, held }: &Input| Feed { from: *from, reach: *reach, held: held.clone() };
-        Place {
+        let form = |Input { from, reach, held }: &Input| InputForm {
+            from: *from,
+            reach: *reach,
+            held: held.clone(),
+        };
+        CursorForm {
             outputs: outputs.clone(),
-            inputs: inputs.iter().map(feed).collect(),
+            inputs: inputs.iter().map(form).collect(),
             kept: Hex(kept.clone()),
             pieces: pieces.clone(),
             round: *round,
@@ -207,8 +210,8 @@ impl Place {
     }
 
     fn into_cursor(self) -> Cursor {
-        let Place { outputs, inputs, kept, pieces, round, unordered } = self;
-        let input = |Feed { from, reach, held }| Input { from, reach, held };
+        let CursorForm { outputs, inputs, kept, pieces, round, unordered } = self;
+        let input = |InputForm { from, reach, held }| Input { from, reach, held };
         let inputs = inputs.into_iter().map(input).collect();
         Cursor { outputs, inputs, kept: kept.0, pieces, round, unordered }
     }

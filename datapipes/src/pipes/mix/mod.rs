@@ -64,7 +64,7 @@ impl Mix {
         cx.tell_used();
         let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
         let Some((kept, rest)) = cx.kept()? else { return Ok((turns, vec![true; inputs])) };
-        turns.go_on(kept, cx.again())?;
+        turns.resume(kept, cx.used())?;
         Ok((turns, rest))
     }
 

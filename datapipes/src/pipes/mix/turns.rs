@@ -94,9 +94,9 @@ impl Turns {
         })
     }
 
-    /// As it was in the middle. `again` many items are given as they were, with the weights of then; those behind, with
+    /// As it was in the middle. `used` many items are given as they were, with the weights of then; those behind, with
     /// the weights of now.
-    pub(super) fn go_on(&mut self, kept: Kept, again: u64) -> Result<()> {
+    pub(super) fn resume(&mut self, kept: Kept, used: u64) -> Result<()> {
         let ((step, turn, open), (then, by)) = kept;
         let inputs = self.open.len();
         let sound = open.len() == inputs
@@ -116,13 +116,13 @@ impl Turns {
         if by || self.begins_in(&then) {
             self.stages = then;
         } else if self.ahead() != then {
-            let change = self.step.saturating_add(again);
+            let change = self.step.saturating_add(used);
             let (old, new) = (at(&then, change), at(&self.stages, change));
             let mut stages = then[..=old].to_vec();
             if stages[old].1 != self.stages[new].1 {
                 stages.retain(|(from, _)| *from < change);
                 stages.push((change, self.stages[new].1.clone()));
-                turn = if again == 0 { 0 } else { turn };
+                turn = if used == 0 { 0 } else { turn };
             }
             stages.extend_from_slice(&self.stages[new + 1..]);
             self.stages = stages;
@@ -281,9 +281,9 @@ mod tests {
             ((9, 0, vec![true; 2]), (vec![(5, vec![1, 1]), (5, vec![1, 2])], false)),
         ];
         for kept in wrong {
-            assert_eq!(turns(&[1.0, 2.0]).go_on(kept, 0).unwrap_err().kind(), ErrorKind::Config);
+            assert_eq!(turns(&[1.0, 2.0]).resume(kept, 0).unwrap_err().kind(), ErrorKind::Config);
         }
         let by = ((0, 0, vec![true; 2]), (vec![(0, vec![1, 2])], true));
-        assert_eq!(turns(&[1.0, 2.0]).go_on(by, 0).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(turns(&[1.0, 2.0]).resume(by, 0).unwrap_err().kind(), ErrorKind::Config);
     }
 }

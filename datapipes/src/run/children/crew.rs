@@ -27,6 +27,7 @@ use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
 use crate::rows::{Hold, Maker, Memory, Part, Rows};
 use crate::run::morsel::{Fate, Ringer};
 use crate::run::segment::SegmentGauge;
+use crate::sync::lock;
 use crate::wire::ChunkWire;
 use crate::{Arity, Error, ErrorKind, Processes};
 
@@ -75,7 +76,7 @@ pub(crate) struct Alive {
 
 impl Figures {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Alive>> {
-        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.alive)
     }
 
     /// The children that run, by their process numbers.
@@ -186,9 +187,9 @@ impl Lease {
     }
 
     pub(crate) fn send(&self, job: Job) {
-        let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut crew = lock(&self.crew);
         if crew.is_none() {
-            let idle = self.crews.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let idle = lock(&self.crews.idle).pop();
             *crew = match idle.map_or_else(|| Crew::start(self.crews.plan.clone()), Ok) {
                 Ok(crew) => Some(crew),
                 Err(error) => {
@@ -211,7 +212,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let crew = self.crew.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(crew) = crew.filter(|crew| crew.commands.send(Command::Release).is_ok()) else { return };
-        let mut idle = self.crews.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = lock(&self.crews.idle);
         // One is kept; a second is there where two epochs ran at once.
         let surplus = if idle.is_empty() {
             idle.push(crew);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::task::AtomicWaker;
 use tracing::field::{Field, Visit};
@@ -10,6 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::protocol::Log;
+use crate::sync::lock;
 
 /// Lines that may wait; later ones are left out, and counted.
 const WAITING: usize = 1000;
@@ -42,7 +43,7 @@ impl Lines {
     }
 
     fn lock(&self) -> MutexGuard<'_, (VecDeque<Log>, usize)> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lines)
     }
 }
 

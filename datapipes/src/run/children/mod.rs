@@ -1,6 +1,7 @@
 //! Processes of a graph: parts that run in children of this process.
 //!
 //! - [`entry`]: where a program turns into a child.
+//! - [`part`]: what the children of a segment are told.
 //! - [`crew`]: the children of a segment, and the work that waits for them; one thread looks after them.
 //! - [`station`]: one place of a crew: a child in it, the next when that ends, and who is to blame.
 //! - [`shift`]: the life of one child: what it is given, and what it answers.
@@ -14,14 +15,14 @@ mod crew;
 mod entry;
 mod isolate;
 mod log;
+mod part;
 mod protocol;
 mod serve;
 mod shift;
 mod station;
 mod vitals;
 
-pub(crate) use crew::{Crews, Figures, Job, Lease, Plan as ChildPlan, shared_memory};
+pub(crate) use crew::{Crews, Job, Lease, shared_memory};
 pub(crate) use entry::{init, is_child, is_ready};
-pub(crate) use log::number as log_level;
-pub(crate) use protocol::{Hello, RunFacts};
-pub(crate) use station::overlap_of;
+pub(crate) use part::crews;
+pub(crate) use protocol::RunFacts;

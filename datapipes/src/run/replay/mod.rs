@@ -11,16 +11,15 @@ mod pass;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::context::{Offload, RunInfo};
+use crate::context::RunInfo;
 use crate::graph::{AnyChunk, AnyItems, Edge, FlowNode, Look, Op};
 use crate::items::Demand;
 use crate::keep::Keeper;
-use crate::run::engine::{BlockingPool, Engine};
+use crate::run::{Engine, Share};
 use crate::{Arity, Context, Error, ErrorKind, Origin, Result, Wanted};
 use pass::Pass;
 
@@ -78,19 +77,8 @@ pub(crate) struct Replayer<'e> {
 impl<'e> Replayer<'e> {
     /// For an item that was not made of several.
     pub(crate) fn new(engine: &'e Engine, epoch: u64, target: &Origin) -> Result<Self> {
-        let io = engine.io(false).map_err(|error| {
-            Error::new(ErrorKind::Io, "cannot start the async runtime").with_source(error)
-        })?;
-        let offload: Option<Arc<dyn Offload>> =
-            (engine.settings.workers > 0).then(|| Arc::new(BlockingPool(io.clone())) as _);
-        let info = RunInfo {
-            seed: engine.settings.seed,
-            epoch,
-            rank: engine.settings.rank,
-            uneven: engine.settings.uneven,
-            cancelled: Arc::new(AtomicBool::new(false)),
-            offload,
-        };
+        let share = Share { rank: engine.settings.rank, uneven: engine.settings.uneven };
+        let (io, info) = engine.begin(epoch, share, false)?;
         let nodes = &engine.flow.nodes;
         let source = target.source().unwrap_or(u16::MAX);
         let mut repeats: Vec<Option<usize>> = Vec::with_capacity(nodes.len());

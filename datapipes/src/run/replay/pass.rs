@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use crate::graph::{AnyChunk, ErasedChunks, Look, Op};
 use crate::items::Demand;
 use crate::keep::Keeper;
 use crate::rng::mix;
+use crate::sync::lock;
 use crate::{Arity, Error, ErrorKind, Result, Role, Wanted};
 
 const WHOLE: &str = "it looks at the stream as a whole";
@@ -157,7 +158,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         }
         let search = |from: Option<u64>| -> Result<Found> {
             let mut found = Found::default();
-            let wanted = from.map(|from| Wanted::new(Vec::new(), from));
+            let wanted = from.map(Wanted::since);
             let (items, context) = replayer.whole(id, round, wanted)?;
             let most = if from.is_some() { 1 } else { MANY };
             replayer.wait(replayer.drain(items, edge, &context, most, |chunk| {
@@ -238,7 +239,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         };
         let mut context = replayer.context(node, round);
         if hints.facts.by_position {
-            let wanted = position.map(|position| Wanted::new(Vec::new(), position));
+            let wanted = position.map(Wanted::since);
             context = context.with_keeper(Keeper { wanted, ..Keeper::default() });
         }
         let above = inputs[0].edge.clone();
@@ -290,8 +291,4 @@ impl ErasedChunks for Given {
     fn poll_chunk(&mut self, _: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
         Poll::Ready(self.0.pop_front())
     }
-}
-
-fn lock(found: &Mutex<Found>) -> MutexGuard<'_, Found> {
-    found.lock().unwrap_or_else(PoisonError::into_inner)
 }

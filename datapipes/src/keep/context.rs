@@ -1,0 +1,103 @@
+//! What a pipe sees of it.
+
+use std::sync::Arc;
+
+use super::{Keep, Recorder, Unordered, Wanted};
+use crate::wire::{pack, unpack};
+use crate::{Context, Error, Result, Wire};
+
+/// What a node of a loader that can go on is given.
+#[derive(Clone, Default)]
+pub(crate) struct Keeper {
+    pub recorder: Option<Arc<Recorder>>,
+    pub kept: Option<Arc<[u8]>>,
+    pub wanted: Option<Wanted>,
+    /// For a node to which items come in any order.
+    pub unordered: Option<Arc<Unordered>>,
+    /// So many items are given again that may have been used below before the stop.
+    pub used: u64,
+}
+
+impl Context {
+    /// Whether states of this epoch can be asked for, so that pipes have to keep what it takes.
+    pub fn is_resumable(&self) -> bool {
+        self.keeper().is_some()
+    }
+
+    /// What this pipe kept last before the epoch was stopped; `None` in an epoch that begins, or if it had kept nothing.
+    ///
+    /// # Errors
+    /// `Config`, which no policy skips, if what was kept is not of this type.
+    pub fn kept<S: Wire>(&self) -> Result<Option<S>> {
+        match self.keeper().and_then(|keeper| keeper.kept.as_ref()) {
+            Some(kept) if !kept.is_empty() => unpack(kept).map(Some).map_err(|error| {
+                let message = "the state holds something else for it than it keeps";
+                Error::new(crate::ErrorKind::Config, message).with_source(error).at(self.node())
+            }),
+            _ => Ok(None),
+        }
+    }
+
+    /// Which positions are wanted of what this node gives, where it said that it goes
+    /// [by position](crate::Facts::by_position) and an epoch is resumed. `None` in an epoch that begins.
+    pub fn wanted(&self) -> Option<&Wanted> {
+        self.keeper()?.wanted.as_ref()
+    }
+
+    /// Keeps what it takes to go on from here, for a pipe that [says that it does](crate::Pipe::is_resumable).
+    ///
+    /// "Here" is between two items: what `state` says has to be right for exactly the items that were taken from the
+    /// inputs and those that were given out. In a [`Chunks`](crate::Chunks) that is the beginning of `poll_chunk`; where
+    /// items are emitted one by one it is [`Emitter::keep`](crate::Emitter::keep). Call it as often as you can: `state` is
+    /// asked only now and then, about five thousand times a second at most. A resumed epoch applies the pipe again,
+    /// which finds the last value that it needs by [`kept`](Context::kept) and its input behind what had been taken
+    /// then; what it gives again is left out behind it. Does nothing where the loader was not told that it will be
+    /// [resumed](crate::loader::Builder::resumable).
+    #[inline]
+    pub fn keep<S: Wire>(&self, state: impl FnOnce() -> S) {
+        self.keep_with(0, |_| pack(&state()));
+    }
+
+    /// The same for a pipe that holds some of its input, and with so many that came out and were not counted yet.
+    #[inline]
+    pub(crate) fn keep_with(&self, pending: usize, write: impl FnOnce(&mut Keep) -> Result<Vec<u8>>) {
+        if let Some(recorder) = self.recorder()
+            && recorder.is_due(pending as u64)
+        {
+            recorder.keep(pending as u64, write);
+        }
+    }
+
+    /// Whether it is time to keep something.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.recorder().is_some_and(|recorder| recorder.is_due(0))
+    }
+
+    /// Says that a state is to tell how much of what this pipe gave may have been used below it.
+    pub(crate) fn tell_used(&self) {
+        if let Some(recorder) = self.recorder() {
+            recorder.tell_used();
+        }
+    }
+
+    /// How many of the items and errors that this pipe gives again, from what it [kept](Context::kept) on, may have been used by
+    /// what is below it before the stop, if it [asked](Context::tell_used); 0 in an epoch that begins.
+    pub(crate) fn used(&self) -> u64 {
+        self.keeper().map_or(0, |keeper| keeper.used)
+    }
+
+    /// The position of what is taken next of an input; 0 where no states are made.
+    pub(crate) fn position(&self, input: usize) -> u64 {
+        self.recorder().map_or(0, |recorder| recorder.position(input))
+    }
+
+    /// Where items come in any order, and states can be asked for: who is told which of them came out.
+    pub(crate) fn unordered(&self) -> Option<&Arc<Unordered>> {
+        self.keeper()?.unordered.as_ref()
+    }
+
+    pub(crate) fn recorder(&self) -> Option<&Arc<Recorder>> {
+        self.keeper()?.recorder.as_ref()
+    }
+}

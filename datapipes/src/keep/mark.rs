@@ -1,0 +1,120 @@
+//! What a node kept at one moment, and where it was in its inputs then.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Input, OVER, Point, Trace, Wanted};
+
+/// What a node that looks at its input as a whole kept, and where it was then.
+pub(super) struct Mark {
+    pub outputs: Vec<u64>,
+    pub inputs: Vec<Above>,
+    pub kept: Vec<u8>,
+    pub round: u64,
+}
+
+impl Mark {
+    /// Whether this is so for each output of which a point is known.
+    pub(super) fn is(&self, points: &[Option<Point>], so: impl Fn(u64, Point) -> bool) -> bool {
+        self.outputs.iter().zip(points).all(|(&at, point)| point.is_none_or(|point| so(at, point)))
+    }
+}
+
+/// Where a node was in one of its inputs.
+pub(super) struct Above {
+    pub input: Input,
+    /// It had let go of it, and will not ask for it where it resumes from here.
+    pub over: bool,
+    pub trace: Arc<dyn Trace>,
+}
+
+impl Above {
+    pub(super) fn point(&self) -> Point {
+        Point {
+            from: self.input.from,
+            reach: if self.over { OVER } else { self.input.reach },
+            most: u64::MAX,
+        }
+    }
+}
+
+/// Where a node reads.
+pub(super) struct Feed {
+    /// The position of what is taken next; less than that while what was held is taken again.
+    pub taken: Arc<AtomicU64>,
+    wanted: Wanted,
+    trace: Arc<dyn Trace>,
+}
+
+impl Feed {
+    pub(super) fn new(wanted: Wanted, trace: Arc<dyn Trace>) -> Self {
+        let taken = Arc::new(AtomicU64::new(wanted.from() - wanted.holes().len() as u64));
+        Feed { taken, wanted, trace }
+    }
+
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Whether what was held is being taken again.
+    pub(super) fn takes_again(&self) -> bool {
+        self.taken() < self.wanted.from()
+    }
+
+    /// The position of what is taken next.
+    pub(super) fn position(&self) -> u64 {
+        let (taken, holes) = (self.taken(), self.wanted.holes());
+        let begin = self.wanted.from() - holes.len() as u64;
+        holes.get((taken - begin) as usize).copied().unwrap_or(taken)
+    }
+}
+
+/// The inputs of a node, in one round of what is above it.
+pub(super) struct Feeds {
+    pub feeds: Vec<Feed>,
+    pub round: u64,
+}
+
+/// What a pipe holds of its inputs while it keeps something.
+#[derive(Default)]
+pub(crate) struct Keep {
+    pub(super) outputs: Option<Vec<u64>>,
+    rewound: Vec<u64>,
+    held: Vec<Vec<u64>>,
+    reach: Vec<u64>,
+}
+
+impl Keep {
+    /// As if the last `items` of its only input had not been taken: they will come again.
+    pub(crate) fn rewind(&mut self, items: u64) {
+        self.rewound = vec![items];
+    }
+
+    /// So much has been given to each output since the epoch began, though some of it may wait there. For a node whose
+    /// outputs are not what it is asked for at the moment.
+    pub(crate) fn outputs(&mut self, dealt: Vec<u64>) {
+        self.outputs = Some(dealt);
+    }
+
+    /// It holds what is at these positions of its only input, ascending; they will come again, before all others.
+    pub(crate) fn hold(&mut self, positions: Vec<u64>) {
+        self.held = vec![positions];
+    }
+
+    /// It holds some of its only input from this position on; which it says by [`Pipe::held`](crate::Pipe::held).
+    pub(crate) fn hold_since(&mut self, position: u64) {
+        self.reach = vec![position];
+    }
+
+    /// Where it is in input number `at` with that.
+    pub(super) fn above(&mut self, at: usize, feed: &Feed) -> Above {
+        let rewound = self.rewound.get(at).copied().unwrap_or(0);
+        let from = feed.taken().checked_sub(rewound).expect("no more is taken back than was taken");
+        let held = self.held.get_mut(at).map(std::mem::take).unwrap_or_default();
+        let reach = self.reach.get(at).copied().unwrap_or(from).min(held.first().copied().unwrap_or(from));
+        let input = Input { from, reach: reach.min(from), held };
+        // Whoever counts what is taken holds the counter.
+        let over = Arc::strong_count(&feed.taken) == 1;
+        Above { input, over, trace: feed.trace.clone() }
+    }
+}

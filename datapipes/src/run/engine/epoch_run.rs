@@ -1,0 +1,171 @@
+//! One epoch on its way: what its nodes share, and what is measured at its edges.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use super::Engine;
+use super::inputs::unordered;
+use super::wiring::Splits;
+use crate::context::{Counters, RunInfo};
+use crate::keep::{Cursor, Trim};
+use crate::plan::Place;
+use crate::rows::Rows;
+use crate::run::ahead::AheadGauge;
+use crate::run::background::QueueGauge;
+#[cfg(target_os = "linux")]
+use crate::run::children::{RunFacts, shared_memory};
+use crate::run::segment::SegmentGauge;
+use crate::sync::lock;
+use crate::{Context, Rank, Result, Uneven};
+
+/// One epoch on its way: what its nodes share, and what is measured at its edges.
+pub(crate) struct EpochRun {
+    pub engine: Arc<Engine>,
+    pub(super) info: RunInfo,
+    pub io: Handle,
+    begun: Instant,
+    /// Nanoseconds from `begun` to the end; 0 while it runs.
+    ended: AtomicU64,
+    delivered: AtomicU64,
+    skipped: AtomicU64,
+    /// Nanoseconds that the consumer spent in the graph itself, while no queue stood between.
+    inline_ns: AtomicU64,
+    pub counters: Vec<Arc<Counters>>,
+    pub segments: Vec<Arc<SegmentGauge>>,
+    pub queues: HashMap<usize, Arc<QueueGauge>>,
+    pub root_queue: Arc<QueueGauge>,
+    /// Measured at the device stage, where one reads the epoch.
+    pub device: OnceLock<Arc<AheadGauge>>,
+    /// Outputs of splits that nobody has asked for yet.
+    pub(super) splits: Mutex<Splits>,
+    /// How far a resumed epoch had come, by node.
+    pub(super) cursors: Option<Arc<Cursors>>,
+    /// Nodes whose items come, or leave, in any order, where states can be asked for.
+    pub(super) unordered: Vec<bool>,
+    /// Whether an epoch is resumed that other ranks began.
+    pub(super) other_ranks: bool,
+    /// Whether a log has become long.
+    pub trim: Trim,
+}
+/// Where each node stands, by name.
+pub(crate) type Cursors = BTreeMap<Arc<str>, Cursor>;
+
+/// Where an epoch is resumed.
+#[derive(Clone, Debug)]
+pub(crate) struct Resume {
+    /// Items and errors that came out of the graph before.
+    pub position: u64,
+    pub cursors: Arc<Cursors>,
+    /// Whether it were other ranks that began it: the last step of all may have had fewer items than the others.
+    pub other_ranks: bool,
+}
+
+/// Whose part of the data an epoch gives: the loader's own, or that of a rank of the job that began it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub rank: Rank,
+    pub uneven: Option<Uneven>,
+}
+impl EpochRun {
+    /// An epoch of a rank that begins, or that is resumed; see [`Engine::begin`].
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        epoch: u64,
+        share: Share,
+        may_use_callers: bool,
+        resume: Option<&Resume>,
+    ) -> Result<Arc<Self>> {
+        let (io, info) = engine.begin(epoch, share, may_use_callers)?;
+        let queues = engine.plan.places.iter().enumerate();
+        Ok(Arc::new(EpochRun {
+            info,
+            io,
+            begun: Instant::now(),
+            ended: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            inline_ns: AtomicU64::new(0),
+            counters: engine.flow.nodes.iter().map(|_| Arc::default()).collect(),
+            segments: engine.plan.segments.iter().map(|_| Arc::default()).collect(),
+            queues: queues
+                .filter(|(_, place)| matches!(place, Place::Queue(_)))
+                .map(|(id, _)| (id, Arc::default()))
+                .collect(),
+            root_queue: Arc::default(),
+            device: OnceLock::new(),
+            splits: Mutex::default(),
+            unordered: unordered(engine, resume.map(|resume| &*resume.cursors)),
+            other_ranks: resume.is_some_and(|resume| resume.other_ranks),
+            // Where nothing had begun, everything begins.
+            cursors: resume.map(|resume| resume.cursors.clone()).filter(|cursors| !cursors.is_empty()),
+            trim: Trim::default(),
+            engine: engine.clone(),
+        }))
+    }
+
+    /// The epoch is over, by its end or by being dropped.
+    pub(crate) fn finish(&self) {
+        self.info.cancelled.store(true, Ordering::Relaxed);
+        let now = self.begun.elapsed().as_nanos() as u64;
+        let _ = self.ended.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed);
+        lock(&self.splits).clear();
+    }
+
+    pub(crate) fn count_delivered(&self) {
+        self.delivered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_skipped(&self) {
+        self.skipped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_inline(&self, time: Duration) {
+        self.inline_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// How long the consumer was inside the graph, or waited for its queue.
+    pub(crate) fn consumer_waited(&self) -> Duration {
+        let queue = self.root_queue.empty_ns.load(Ordering::Relaxed);
+        Duration::from_nanos(self.inline_ns.load(Ordering::Relaxed) + queue)
+    }
+
+    /// Items delivered, and items skipped.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.delivered.load(Ordering::Relaxed), self.skipped.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn wall(&self) -> Duration {
+        match self.ended.load(Ordering::Relaxed) {
+            0 => self.begun.elapsed(),
+            ns => Duration::from_nanos(ns),
+        }
+    }
+
+    pub(super) fn context(&self, id: usize, round: u64) -> Context {
+        let node = &self.engine.flow.nodes[id];
+        Context::new(node.name.clone(), node.source, self.info.clone(), round, self.counters[id].clone())
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(super) fn run_facts(&self, round: u64) -> RunFacts {
+        let RunInfo { seed, epoch, rank, uneven, .. } = self.info;
+        RunFacts { seed, epoch, rank, uneven, round }
+    }
+
+    /// The rows that a node fills in one stream of items.
+    pub(super) fn rows(&self, id: usize) -> Option<Arc<Rows>> {
+        let batch = self.engine.plan.rows[id]?;
+        let rows = Rows::new(self.engine.batches[id].clone(), batch);
+        #[cfg(target_os = "linux")]
+        if let Place::Segment(number) = self.engine.plan.places[id]
+            && self.engine.crews[number].is_some()
+        {
+            return Some(Arc::new(rows.filled_elsewhere(shared_memory())));
+        }
+        Some(Arc::new(rows))
+    }
+}

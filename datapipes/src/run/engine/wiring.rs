@@ -1,0 +1,328 @@
+//! The stream of each node, by where the plan puts it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::EpochRun;
+use super::inputs::{InlineTrace, NodeInputs, Runs};
+use crate::graph::{AnyItems, Edge, FlowNode, Op};
+use crate::keep::{Marked, Recorder, Trace};
+use crate::plan::{Place, Prefetch};
+use crate::rng::mix;
+use crate::rows::RowCursor;
+use crate::run::background::{Background, BackgroundSettings, QueueGauge};
+use crate::run::driven::Driven;
+use crate::run::morsel::{Chain, Link, Spawner};
+use crate::run::pieced::pieced;
+use crate::run::segment::{Segment, SegmentSettings};
+use crate::run::sieve::Sieve;
+use crate::sync::lock;
+use crate::{Arity, Context, Error, ErrorKind, Order, Wanted, Work};
+
+/// Outputs of splits, by node and round.
+pub(super) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, Option<Arc<Recorder>>)>;
+
+/// A stream, and how it is saved where it stands.
+pub(super) struct Wired {
+    pub items: AnyItems,
+    /// Where states can be asked for.
+    pub trace: Option<Arc<dyn Trace>>,
+}
+
+impl EpochRun {
+    /// The stream of a node's output; of a resumed epoch, what is `wanted` of it.
+    pub(super) fn stream(
+        self: &Arc<Self>,
+        (id, port): (usize, usize),
+        round: u64,
+        wanted: Option<&Wanted>,
+    ) -> Wired {
+        let place = self.engine.plan.places[id];
+        match place {
+            Place::Inline => self.inline(id, port, round, wanted),
+            Place::Queue(queue) => {
+                let edge = self.engine.flow.nodes[id].node.edge.clone();
+                let above = self.stream(self.engine.flow.nodes[id].inputs[0], round, wanted);
+                let name = self.engine.flow.nodes[id].name.to_string();
+                let background = self.background(name, above.items, queue, &edge, self.queues[&id].clone());
+                let items = edge.guard(edge.restore(Box::new(background)), self.context(id, round));
+                Wired { items, trace: above.trace }
+            }
+            Place::Segment(number) => self.segment(number, round, wanted),
+        }
+    }
+
+    fn sifted(&self, id: usize, items: AnyItems, runs: Option<Runs>, wanted: Option<&Wanted>) -> AnyItems {
+        match (runs, wanted) {
+            (Some(runs), Some(wanted)) => {
+                let node = &self.engine.flow.nodes[id];
+                Sieve::over(items, (&node.node.edge, &node.name), runs, wanted.clone(), self.other_ranks)
+            }
+            _ => items,
+        }
+    }
+
+    pub(super) fn background(
+        &self,
+        name: String,
+        above: AnyItems,
+        queue: Prefetch,
+        edge: &Arc<dyn Edge>,
+        gauge: Arc<QueueGauge>,
+    ) -> Background {
+        let Prefetch { items, bytes, adaptive } = queue;
+        let (depth, io) = (items.max(1), self.io.clone());
+        let settings = BackgroundSettings { name, depth, adaptive, bytes, io, edge: edge.clone() };
+        Background::new(edge.erase(above), settings, gauge)
+    }
+
+    fn segment(self: &Arc<Self>, number: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
+        let flow = &self.engine.flow;
+        let plan = &self.engine.plan.segments[number];
+        let above = flow.nodes[plan.nodes[0]].inputs[0];
+        let last = *plan.nodes.last().expect("a segment has a node");
+        let mut unordered = None;
+        let (input, trace, pieces, runs) = if self.unordered[last] {
+            let (input, trace) = self.unordered_input(last, above, round, wanted, false);
+            unordered = Some(trace.clone());
+            (input, Some(trace as Arc<dyn Trace>), None, None)
+        } else if plan.arity == Arity::One {
+            let Wired { items, trace } = self.stream(above, round, wanted);
+            (items, trace, None, None)
+        } else {
+            let (items, pieces, runs) = self.pieces(&plan.nodes, round, wanted);
+            (items, pieces.clone().map(|pieces| pieces as Arc<dyn Trace>), pieces, runs)
+        };
+        let settings = SegmentSettings {
+            work: plan.work,
+            // What was stopped in order goes on in order, to its end.
+            order: if self.cursors.is_some() && unordered.is_none() { Order::Strict } else { plan.order },
+            in_flight: plan.in_flight,
+            start: plan.start,
+            workers: plan.workers,
+            bytes: plan.bytes,
+            depth: plan.depth,
+            arity: plan.arity,
+            fixed: plan.fixed,
+            processes: plan.processes.is_some(),
+        };
+        #[cfg(target_os = "linux")]
+        let crew = self.engine.crews[number]
+            .as_ref()
+            .map(|crews| Spawner::Crew(crews.lend(), self.run_facts(round)));
+        #[cfg(not(target_os = "linux"))]
+        let crew = None;
+        let spawner = crew.unwrap_or_else(|| match plan.work {
+            Work::Cpu => Spawner::Pool(self.engine.pool(), self.io.clone()),
+            Work::Io => Spawner::Io(self.io.clone()),
+        });
+        let edge = &flow.nodes[last].node.edge;
+        let (gauge, learned) = (self.segments[number].clone(), self.engine.learned[number].clone());
+        let chain = self.chain(&plan.nodes, round);
+        let segment = Segment::new(chain, input, settings, spawner, gauge, learned, (pieces, unordered));
+        let items = self.sifted(last, edge.restore(Box::new(segment)), runs, wanted);
+        Wired { items, trace }
+    }
+
+    /// Neighbours as one piece of work.
+    fn chain(&self, nodes: &[usize], round: u64) -> Chain {
+        let link = |&id: &usize| {
+            let node = &self.engine.flow.nodes[id].node;
+            let Op::Pipe(pipe) = &node.op else { unreachable!("only pipes are put into segments") };
+            Link {
+                pipe: pipe.clone(),
+                context: self.context(id, round),
+                edge: node.edge.clone(),
+                rows: self.rows(id),
+            }
+        };
+        let above = self.engine.flow.nodes[nodes[0]].inputs[0].0;
+        let input = self.engine.flow.nodes[above].node.edge.clone();
+        Chain { links: nodes.iter().map(link).collect(), input }
+    }
+
+    fn inline(self: &Arc<Self>, id: usize, port: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
+        let flow_node = &self.engine.flow.nodes[id];
+        let node = &flow_node.node;
+        if let Op::Split(_) = node.op
+            && let Some((output, recorder)) = self.waiting(id, port, round)
+        {
+            let runs = self.cursor(id, wanted).map(|cursor| vec![(cursor.outputs[port], u64::MAX)]);
+            return self.output(id, port, output, recorder, runs, wanted);
+        }
+        let NodeInputs { mut context, inputs, trace, runs, recorder } = self.inputs_of(id, round, wanted);
+        if let Some(rows) = self.rows(id) {
+            context = context.with_rows(RowCursor::new(rows, 0));
+        }
+        let applies = |inputs: Vec<AnyItems>| match &node.op {
+            Op::Source(source) => vec![source.open(&context)],
+            Op::Pipe(pipe) => vec![pipe.apply(one(inputs), &context)],
+            Op::Join(join) => vec![join.join(inputs, &context)],
+            Op::Split(split) => split.split(one(inputs), &context),
+            Op::Rerun(rerun) => vec![rerun.rerun(self.upstream(id, round, recorder.clone()), &context)],
+        };
+        // A pipe's `apply` is a user's code too.
+        let applied = catch_unwind(AssertUnwindSafe(|| match (&node.op, &trace) {
+            (Op::Pipe(_), Some(InlineTrace::Pieces(pieces))) => {
+                let chain = self.chain(&self.engine.plan.groups[id], round);
+                let edge = chain.input.clone();
+                let apply = move |piece, first| chain.apply_caught(piece, first);
+                vec![pieced(one(inputs), &edge, &node.edge, pieces.clone(), apply)]
+            }
+            _ => applies(inputs),
+        }));
+        let outputs = match applied {
+            Ok(outputs) => outputs,
+            Err(payload) => {
+                let items = node.edge.fail(Error::panic(payload).at(&flow_node.name));
+                return Wired { items, trace: trace.map(InlineTrace::into_trace) };
+            }
+        };
+        let mut outputs: Vec<Option<Wired>> = outputs
+            .into_iter()
+            .enumerate()
+            .map(|(port, items)| Some(self.behind(id, port, items, (&context, &trace, &recorder))))
+            .collect();
+        let output = outputs.get_mut(port).and_then(Option::take);
+        if let Op::Split(_) = node.op {
+            let mut splits = lock(&self.splits);
+            // A dropped epoch has been cleared already.
+            if outputs.iter().any(Option::is_some) && !self.info.cancelled.load(Ordering::Relaxed) {
+                splits.insert((id, round), (outputs, recorder.clone()));
+            }
+        }
+        match output {
+            Some(output) => {
+                let runs = runs.map(|mut runs| runs.swap_remove(port));
+                self.output(id, port, output, recorder, runs, wanted)
+            }
+            None => {
+                let error = Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name);
+                Wired { items: node.edge.fail(error), trace: trace.map(InlineTrace::into_trace) }
+            }
+        }
+    }
+
+    /// What stands behind a node that runs inline, at one of its outputs.
+    fn behind(
+        &self,
+        id: usize,
+        port: usize,
+        items: AnyItems,
+        (context, trace, recorder): (&Context, &Option<InlineTrace>, &Option<Arc<Recorder>>),
+    ) -> Wired {
+        let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
+        let items = match recorder {
+            Some(recorder) => node.edge.counted(items, None, Some(recorder.produced(port).clone())),
+            None => items,
+        };
+        let mut items = match trace {
+            // Each link of the chain has a guard of its own.
+            Some(InlineTrace::Pieces(_)) => items,
+            _ => node.edge.guard(items, context.clone()),
+        };
+        if matches!(node.op, Op::Pipe(_)) && self.engine.flow.nodes[id].hints().work == Work::Io {
+            let (edge, io) = (node.edge.clone(), self.io.clone());
+            let driven = Driven::new(edge.erase(items), io, edge, name.clone());
+            items = node.edge.restore(Box::new(driven));
+        }
+        let trace = match (recorder, trace) {
+            (Some(recorder), _) => Some(Arc::new(Marked(recorder.clone(), port)) as Arc<dyn Trace>),
+            (None, trace) => trace.clone().map(InlineTrace::into_trace),
+        };
+        Wired { items, trace }
+    }
+
+    /// An output of a node, of which no more is given than is wanted.
+    fn output(
+        &self,
+        id: usize,
+        port: usize,
+        output: Wired,
+        recorder: Option<Arc<Recorder>>,
+        runs: Option<Runs>,
+        wanted: Option<&Wanted>,
+    ) -> Wired {
+        if let (Some(recorder), Some(wanted), Some(_)) = (recorder, wanted, &runs)
+            && self.engine.flow.nodes[id].hints().facts.by_position
+            && recorder.want(port, wanted.clone())
+        {
+            // It leaves out by itself what would fill its queues and is not wanted.
+            return output;
+        }
+        Wired { items: self.sifted(id, output.items, runs, wanted), ..output }
+    }
+
+    /// An output of a split that was made when another was asked for.
+    fn waiting(&self, id: usize, port: usize, round: u64) -> Option<(Wired, Option<Arc<Recorder>>)> {
+        let mut splits = lock(&self.splits);
+        let Entry::Occupied(mut entry) = splits.entry((id, round)) else { return None };
+        let (outputs, recorder) = entry.get_mut();
+        let waiting = outputs.get_mut(port).and_then(Option::take).map(|output| (output, recorder.clone()));
+        // Each round of a repeat has its own; what all have asked for is not kept.
+        if outputs.iter().all(Option::is_none) {
+            entry.remove();
+        }
+        waiting
+    }
+
+    /// Starts what is above a node that runs it more than once.
+    fn upstream(
+        self: &Arc<Self>,
+        id: usize,
+        round: u64,
+        recorder: Option<Arc<Recorder>>,
+    ) -> Box<dyn FnMut(u64) -> AnyItems + Send> {
+        let (run, above) = (self.clone(), self.engine.flow.nodes[id].inputs[0]);
+        let edge = self.engine.flow.nodes[above.0].node.edge.clone();
+        // The round in which an epoch is resumed; those behind it begin.
+        let mut resumed = recorder.as_ref().and_then(|recorder| recorder.resumed_round());
+        Box::new(move |next: u64| {
+            let inner = if round == 0 { next } else { mix(round).wrapping_add(next) };
+            let first = resumed.take().filter(|(from, _)| *from == next).map(|(_, wanted)| wanted);
+            let Wired { items, trace } = run.stream(above, inner, first.as_ref());
+            match (&recorder, trace) {
+                (Some(recorder), Some(trace)) => {
+                    let taken = recorder.begin_round(next, first, trace);
+                    edge.counted(items, Some(taken), None)
+                }
+                _ => items,
+            }
+        })
+    }
+}
+
+pub(super) fn one<T>(inputs: Vec<T>) -> T {
+    inputs.into_iter().next().expect("a pipe has one input")
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+    use crate::Graph;
+    use crate::graph::Flow;
+    use crate::plan::Plan;
+    use crate::run::{Engine, Running, Share};
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_repeat_keeps_nothing_of_the_forks_of_earlier_rounds() {
+        let graph = Graph::mux(Graph::range(0..2).fork::<2>()).cycle();
+        for workers in [0, 2] {
+            let settings = Settings { workers, ..Settings::default() };
+            let flow = Flow::new(&graph.root());
+            let plan = Plan::new(&flow, &settings);
+            let engine = Arc::new(Engine::new(flow, plan, settings));
+            let mut running = Running::<u64>::start(&engine, 0, Share::default(), false, None).unwrap();
+            for _ in 0..400 {
+                crate::run::block_on(running.items.next()).unwrap().unwrap();
+            }
+            assert!(lock(&running.run.splits).is_empty(), "{workers} workers");
+        }
+    }
+}
