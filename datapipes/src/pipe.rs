@@ -399,6 +399,7 @@ impl Facts {
 /// assert_eq!(lines(["1", "x"]).collect().unwrap_err().to_string(), "lines: 0:1: invalid float literal");
 /// # Ok::<(), datapipes::Error>(())
 /// ```
+/// In a test, `datapipes::testing::check_source` checks that one keeps the contract (feature `testing`).
 pub trait Source: Send + Sync + 'static {
     /// What comes out.
     type Out: Send + 'static;
@@ -435,7 +436,8 @@ pub trait Source: Send + Sync + 'static {
     }
 }
 
-/// Makes one stream of several. `In` is a tuple of item types, or `Vec<T>` for any number of one type.
+/// Makes one stream of several. `In` is a tuple of item types, or `Vec<T>` for any number of one type. In a test,
+/// `datapipes::testing::check_join` checks that one keeps the contract (feature `testing`).
 pub trait Join<In: Inputs>: Send + Sync + 'static {
     /// What comes out.
     type Out: Send + 'static;
@@ -502,7 +504,8 @@ impl<T: Send + 'static> Inputs for Vec<T> {
 }
 
 /// Makes several streams of one: [`fork`](crate::Graph::fork), [`demux`](crate::Graph::demux). The outputs share
-/// one input, so whoever is polled drives it for all; what it makes for the others waits in bounded buffers.
+/// one input, so whoever is polled drives it for all; what it makes for the others waits in bounded buffers. In a test,
+/// `datapipes::testing::check_split` checks that one keeps the contract (feature `testing`).
 pub trait Split<In>: Send + Sync + 'static {
     /// What comes out, of each output.
     type Out: Send + 'static;
