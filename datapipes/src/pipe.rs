@@ -451,6 +451,12 @@ pub trait Join<In: Inputs>: Send + Sync + 'static {
         false
     }
 
+    /// How many items come out for so many of each input, where that is known; `None` stands for an input that is not known,
+    /// `u64::MAX` for no end. It has to be exact where no item fails: ranks that train in step count on it.
+    fn len_hint(&self, _inputs: &[Option<u64>]) -> Option<u64> {
+        None
+    }
+
     /// What the node is called if the user gives it no name.
     fn name(&self) -> String {
         default_name::<Self>()
@@ -515,6 +521,12 @@ pub trait Split<In>: Send + Sync + 'static {
 
     /// The outputs for this input.
     fn split(&self, input: Items<In>, cx: &Context) -> Vec<Items<Self::Out>>;
+
+    /// How many items each output has for `input` many, where that is known and the same of all; `u64::MAX` for no end. It has
+    /// to be exact where no item fails.
+    fn len_hint(&self, _input: u64) -> Option<u64> {
+        None
+    }
 
     /// Whether it [keeps](Context::keep) what it takes to be resumed in the middle of what it gives; see
     /// [`Pipe::is_resumable`].

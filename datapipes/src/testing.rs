@@ -42,6 +42,8 @@ use crate::{
 
 pub use crate::run::block_on;
 pub use feed::JoinInputs;
+#[cfg(test)]
+pub(crate) use join::check_but_len;
 pub use join::check_join;
 pub use source::check_source;
 pub use split::check_split;

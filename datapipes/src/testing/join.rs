@@ -43,6 +43,19 @@ where
     J: Join<I::Items>,
     J::Out: PartialEq + Debug,
 {
+    let lens = check_but_len(join, inputs);
+    if let Some((lens, whole)) = lens {
+        super::node::check_len(&lens, whole, |inputs| join.len_hint(inputs));
+    }
+}
+
+/// Without the hint of the length. Gives how many items the inputs had, and what came, unless there was an error among it.
+pub fn check_but_len<I, J>(join: &J, inputs: I) -> Option<(Vec<u64>, u64)>
+where
+    I: JoinInputs,
+    J: Join<I::Items>,
+    J::Out: PartialEq + Debug,
+{
     let apply = |inputs, cx: &Context| vec![join.join(<I::Items as Inputs>::restore(inputs), cx)];
     let feeds = inputs.feeds();
     let node = Node { feeds, outputs: 1, facts: join.facts(), apply: &apply, context: Context::default() };
@@ -52,4 +65,6 @@ where
     if join.is_resumable() {
         check_stopped(&node, &ways, "it is resumable");
     }
+    let lens = node.feeds.iter().map(|feed| feed.len() as u64).collect();
+    whole[0].iter().all(Result::is_ok).then(|| (lens, whole[0].len() as u64))
 }

@@ -349,6 +349,17 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
     }
 }
 
+/// Whether a hint of the length is right, for inputs of these lengths and where one of them is not known.
+pub(super) fn check_len(lens: &[u64], whole: u64, hint: impl Fn(&[Option<u64>]) -> Option<u64>) {
+    for unknown in 0..=lens.len() {
+        let mut inputs: Vec<Option<u64>> = lens.iter().copied().map(Some).collect();
+        inputs.iter_mut().skip(unknown).take(1).for_each(|len| *len = None);
+        if let Some(said) = hint(&inputs) {
+            assert_eq!(whole, said, "its hint of the length is wrong, for inputs of {inputs:?}");
+        }
+    }
+}
+
 /// Of the items of an input that one is made of, the last.
 fn index_in(origin: &Origin, input: usize) -> Option<u64> {
     match (origin.parts(), origin.parent()) {

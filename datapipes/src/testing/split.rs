@@ -24,6 +24,7 @@ use crate::{Context, Items};
 /// - *Panics arrive*: a panic of the input is not swallowed.
 /// - *Resumable*, if it says so: stopped anywhere, also where what reads an output held some of its last items, twice, and
 ///   resumed from what it kept, each output gives what it gives in one go.
+/// - *Its hint of the length*, if it gives one, counts what comes of each output.
 ///
 /// It raises a panic of its own on the way, which the panic hook prints also where all is well; it says so.
 ///
@@ -56,5 +57,11 @@ where
     node.check_errors(&whole, ways[0]);
     if split.is_resumable() {
         check_stopped(&node, &ways, "it is resumable");
+    }
+    let lens = [node.feeds[0].len() as u64];
+    for whole in whole.iter().filter(|whole| whole.iter().all(Result::is_ok)) {
+        super::node::check_len(&lens, whole.len() as u64, |inputs| {
+            inputs[0].and_then(|len| split.len_hint(len))
+        });
     }
 }

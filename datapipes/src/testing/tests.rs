@@ -161,6 +161,7 @@ enum Mistake {
     DoublesErrors,
     ErrorCostsItem,
     SwallowsPanics,
+    Length,
     KeepsInputs,
     KeepsTooLittle,
 }
@@ -247,6 +248,10 @@ impl Join<Vec<u64>> for Behind {
     fn is_resumable(&self) -> bool {
         true
     }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        let known: u64 = inputs.iter().flatten().sum();
+        (self.0 == Mistake::Length || !inputs.contains(&None)).then_some(known)
+    }
     fn facts(&self) -> Facts {
         match self.0 {
             // It adds up, so an error in place of an item would be another sum.
@@ -269,6 +274,7 @@ fn mistakes_of_joins_are_found() {
         (DoublesErrors, "an error in input 0, before its item 0, came out 2 times"),
         (ErrorCostsItem, "an error in input 0, before its item 0, costs another"),
         (SwallowsPanics, "a panic of input 0 is swallowed"),
+        (Length, "its hint of the length is wrong, for inputs of [None, Some(3), Some(1)]"),
         (KeepsInputs, "keeps input Some(2) alive"),
         (KeepsTooLittle, "says that it is resumable, but stopped after"),
     ];
@@ -350,6 +356,9 @@ impl Split<u64> for Deals {
     fn is_resumable(&self) -> bool {
         matches!(self.0, Mistake::KeepsTooLittle | Mistake::None)
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        (self.0 == Mistake::Length).then_some(input / 2)
+    }
 }
 
 #[test]
@@ -362,6 +371,7 @@ fn mistakes_of_splits_are_found() {
         (Chunks, "says that it has 3 outputs, and makes another number"),
         (Remembers, "read in another sequence"),
         (LosesErrors, "was taken, and did not come out"),
+        (Length, "its hint of the length is wrong, for inputs of [Some(9)]"),
         (KeepsTooLittle, "says that it is resumable, but stopped after"),
     ];
     for (mistake, words) in mistakes {
