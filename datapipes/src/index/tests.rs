@@ -637,7 +637,8 @@ fn each_of_many_rounds_is_started_once() {
 #[test]
 fn joins_by_index_are_known_before_they_run() {
     let steps = |data: Indexed<u64>| {
-        let loader = DataLoader::builder(data.shuffle().shard().fetch().batch(2)).workers(0).build().unwrap();
+        let graph = data.shuffle().shard().fetch().batch(2);
+        let loader = DataLoader::builder(graph).workers(0).uneven(Uneven::Allow).build().unwrap();
         let counted = loader.epoch(0).blocking().map(Result::unwrap).count() as u64;
         assert_eq!(loader.len_hint(), Some(counted));
         counted
