@@ -101,8 +101,8 @@ pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
 pub use keep::Wanted;
 pub use loader::{
-    Agreed, Blocking, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Edited, Epoch, OnError, Replay,
-    State,
+    Agreed, AgreedStream, Blocking, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Edited, Epoch,
+    OnError, Replay, State,
 };
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use processes::Processes;

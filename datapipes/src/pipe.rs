@@ -399,6 +399,7 @@ impl Facts {
 /// assert_eq!(lines(["1", "x"]).collect().unwrap_err().to_string(), "lines: 0:1: invalid float literal");
 /// # Ok::<(), datapipes::Error>(())
 /// ```
+/// In a test, `datapipes::testing::check_source` checks that one keeps the contract (feature `testing`).
 pub trait Source: Send + Sync + 'static {
     /// What comes out.
     type Out: Send + 'static;
@@ -435,7 +436,8 @@ pub trait Source: Send + Sync + 'static {
     }
 }
 
-/// Makes one stream of several. `In` is a tuple of item types, or `Vec<T>` for any number of one type.
+/// Makes one stream of several. `In` is a tuple of item types, or `Vec<T>` for any number of one type. In a test,
+/// `datapipes::testing::check_join` checks that one keeps the contract (feature `testing`).
 pub trait Join<In: Inputs>: Send + Sync + 'static {
     /// What comes out.
     type Out: Send + 'static;
@@ -447,6 +449,12 @@ pub trait Join<In: Inputs>: Send + Sync + 'static {
     /// [`Pipe::is_resumable`].
     fn is_resumable(&self) -> bool {
         false
+    }
+
+    /// How many items come out for so many of each input, where that is known; `None` stands for an input that is not known,
+    /// `u64::MAX` for no end. It has to be exact where no item fails: ranks that train in step count on it.
+    fn len_hint(&self, _inputs: &[Option<u64>]) -> Option<u64> {
+        None
     }
 
     /// What the node is called if the user gives it no name.
@@ -502,7 +510,8 @@ impl<T: Send + 'static> Inputs for Vec<T> {
 }
 
 /// Makes several streams of one: [`fork`](crate::Graph::fork), [`demux`](crate::Graph::demux). The outputs share
-/// one input, so whoever is polled drives it for all; what it makes for the others waits in bounded buffers.
+/// one input, so whoever is polled drives it for all; what it makes for the others waits in bounded buffers. In a test,
+/// `datapipes::testing::check_split` checks that one keeps the contract (feature `testing`).
 pub trait Split<In>: Send + Sync + 'static {
     /// What comes out, of each output.
     type Out: Send + 'static;
@@ -512,6 +521,12 @@ pub trait Split<In>: Send + Sync + 'static {
 
     /// The outputs for this input.
     fn split(&self, input: Items<In>, cx: &Context) -> Vec<Items<Self::Out>>;
+
+    /// How many items each output has for `input` many, where that is known and the same of all; `u64::MAX` for no end. It has
+    /// to be exact where no item fails.
+    fn len_hint(&self, _input: u64) -> Option<u64> {
+        None
+    }
 
     /// Whether it [keeps](Context::keep) what it takes to be resumed in the middle of what it gives; see
     /// [`Pipe::is_resumable`].

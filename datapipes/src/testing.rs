@@ -1,4 +1,5 @@
-//! The conformance kit: checks the contract for any pipe, a third party's too; awkward inputs; leak gauges.
+//! The conformance kit: checks the contract for any pipe, source, join or split, a third party's too; awkward inputs; leak
+//! gauges.
 //!
 //! It needs the feature `testing`, best among the `[dev-dependencies]`:
 //! `datapipes = { …, features = ["testing"] }`.
@@ -8,10 +9,19 @@
 //! datapipes::testing::check_pipe(&Map::new(|n: u64| n * 2), (0..20).collect());
 //! datapipes::testing::check_pipe(&Batch::new(3), (0..20u64).collect());
 //! ```
+//! For the other kinds of nodes there are [`check_source`], [`check_join`] and [`check_split`].
 //!
 //! Everything in here panics, with what is wrong, where the contract does not hold: it is for tests.
 
+mod feed;
+mod join;
+mod node;
 mod resumed;
+mod source;
+mod split;
+mod stopped;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,6 +41,12 @@ use crate::{
 };
 
 pub use crate::run::block_on;
+pub use feed::JoinInputs;
+#[cfg(test)]
+pub(crate) use join::check_but_len;
+pub use join::check_join;
+pub use source::check_source;
+pub use split::check_split;
 
 /// What came out, in a form that can be compared: values with origins, and errors as text.
 pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
@@ -138,7 +154,7 @@ where
     }
 }
 
-const MARK: &str = "made on purpose by check_pipe, to see whether the pipe passes it on";
+const MARK: &str = "made on purpose by the kit that checks nodes, to see whether this one passes it on";
 
 /// Runs a stream to its end on this thread.
 pub fn collect<T: Send + 'static>(items: Items<T>) -> Outcome<T> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Flow, FlowNode, Op};
+use super::{ENDLESS, Flow, FlowNode, Op, lens};
 use crate::settings::Settings;
 use crate::{Processes, Role, Uneven};
 
@@ -52,8 +52,6 @@ struct Way {
     shuffled: bool,
     /// Shards on the way with the fewest, and on the one with the most.
     shards: (usize, usize),
-    /// How many items there are, where that is known.
-    len: Option<u64>,
 }
 
 pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> {
@@ -61,6 +59,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
     let mut names: HashMap<&str, usize> = HashMap::new();
     let mut ways: Vec<Way> = Vec::new();
     let world = settings.rank.world;
+    let lens = lens(flow, settings.rank, settings.uneven);
 
     for node in &flow.nodes {
         let (name, facts) = (&*node.name, &node.hints().facts);
@@ -118,12 +117,8 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         }
 
         let mut way = node.inputs.iter().map(|&(id, _)| ways[id]).reduce(Way::join).unwrap_or_default();
-        let above = way.len;
-        way.len = match &node.node.op {
-            Op::Source(_) => node.hints().len,
-            Op::Pipe(pipe) => above.and_then(|len| pipe.len_hint(len)),
-            _ => None,
-        };
+        // Where there is no end, there is nothing to divide.
+        let above = node.inputs.first().and_then(|&(id, _)| lens[id]).filter(|&len| len != ENDLESS);
         match facts.role {
             Role::Shuffle if way.shards.1 > 0 && !way.shuffled && world > 1 => problems.push(format!(
                 "{name}: shuffles behind the sharding filter only, so each rank would see the same part every epoch; \
@@ -231,7 +226,6 @@ impl Way {
         Way {
             shuffled: self.shuffled && other.shuffled,
             shards: (self.shards.0.min(other.shards.0), self.shards.1.max(other.shards.1)),
-            len: None,
         }
     }
 }

@@ -257,6 +257,7 @@ impl<In: Send + 'static, P: Pipe<In>> AnyPipe for PipeOp<In, P> {
 
 pub(crate) trait AnyJoin: Send + Sync {
     fn join(&self, inputs: Vec<AnyItems>, cx: &Context) -> AnyItems;
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64>;
 }
 
 pub(super) struct JoinOp<In, J>(Arc<J>, PhantomData<fn(In)>);
@@ -271,11 +272,16 @@ impl<In: Inputs, J: Join<In>> AnyJoin for JoinOp<In, J> {
     fn join(&self, inputs: Vec<AnyItems>, cx: &Context) -> AnyItems {
         Box::new(self.0.join(In::restore(inputs), cx))
     }
+
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        self.0.len_hint(inputs)
+    }
 }
 
 pub(crate) trait AnySplit: Send + Sync {
     fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems>;
     fn outputs(&self) -> usize;
+    fn len_hint(&self, input: u64) -> Option<u64>;
 }
 
 pub(super) struct SplitOp<In, S>(S, PhantomData<fn(In)>);
@@ -293,6 +299,10 @@ impl<In: Send + 'static, S: Split<In>> AnySplit for SplitOp<In, S> {
 
     fn outputs(&self) -> usize {
         self.0.outputs()
+    }
+
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        self.0.len_hint(input)
     }
 }
 

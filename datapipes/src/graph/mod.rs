@@ -4,6 +4,7 @@ mod erased;
 mod flow;
 mod guard;
 mod in_pieces;
+mod lens;
 mod part;
 
 pub mod check;
@@ -18,6 +19,7 @@ pub use self::check::BuildError;
 pub(crate) use self::erased::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks, Look, typed};
 pub(crate) use self::flow::{Flow, FlowNode};
 pub(crate) use self::in_pieces::{Gate, SharedGate};
+pub(crate) use self::lens::{ENDLESS, lens};
 pub(crate) use self::part::{Part, Recipe, likeness};
 
 use crate::pipe::{Inputs, Rerun, Split};

@@ -140,11 +140,9 @@ fn what_ranks_leave_out_is_counted_and_uneven_can_be_an_error() {
 
     let error = loader(data(0, 8).shard().fetch(), 0, Uneven::Error).err().unwrap();
     assert_eq!(error.problems(), ["index_shard: 8 items do not divide among 3 ranks: 2 are left over"]);
-    let unknown = Indexed::concat([data(0, 4), data(4, 4)]).shard().fetch();
-    let loader = loader(unknown, 0, Uneven::Error).unwrap();
-    let error = loader.epoch(0).blocking().next().unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.to_string().starts_with("index_shard: "), "{error}");
+    let joined = Indexed::concat([data(0, 4), data(4, 4)]).shard().fetch();
+    let error = loader(joined, 0, Uneven::Error).err().unwrap();
+    assert_eq!(error.problems(), ["index_shard: 8 items do not divide among 3 ranks: 2 are left over"]);
 }
 
 #[test]
@@ -633,4 +631,23 @@ fn each_of_many_rounds_is_started_once() {
     assert_eq!(seen.len(), 4000);
     let passes = passes.load(Ordering::SeqCst);
     assert!(passes <= 200, "{passes} passes");
+}
+
+/// Joins of orders have as many as they give.
+#[test]
+fn joins_by_index_are_known_before_they_run() {
+    let steps = |data: Indexed<u64>| {
+        let graph = data.shuffle().shard().fetch().batch(2);
+        let loader = DataLoader::builder(graph).workers(0).uneven(Uneven::Allow).build().unwrap();
+        let counted = loader.epoch(0).blocking().map(Result::unwrap).count() as u64;
+        assert_eq!(loader.len_hint(), Some(counted));
+        counted
+    };
+    let data = Indexed::range;
+    assert_eq!(steps(Indexed::concat([data(5), data(0), data(4)])), 5);
+    assert_eq!(steps(data(5).zip(data(9)).map(|(n, _)| n)), 3);
+    for (a, b) in [(5, 9), (9, 5), (0, 3), (7, 7), (1, 20)] {
+        steps(Indexed::mix([(data(a), 2.0), (data(b), 0.7)]));
+        steps(Indexed::mix_to_first([(data(a), 2.0), (data(b), 0.7)]));
+    }
 }

@@ -1,17 +1,53 @@
 //! Ranks that agree before each step whether there is another.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{self, Poll, ready};
 
-use super::{Blocking, State};
+use futures::Stream;
+
+use super::{Blocking, DeviceBlocking, DeviceEpoch, Epoch, State};
 use crate::{Error, Result};
 
-/// An epoch that ends on all ranks at once; see [`Blocking::agreed`].
+/// An epoch that ends on all ranks at once, as an iterator; see [`Blocking::agreed`].
 #[must_use = "an epoch does nothing until it is iterated"]
-pub struct Agreed<T, F> {
-    epoch: Blocking<T>,
+pub struct Agreed<E, F> {
+    epoch: E,
     agree: F,
     ended: bool,
 }
+
+/// What can end where ranks agree on it.
+pub trait Ends {
+    /// Of no use: the item comes again.
+    fn fail_last(&mut self);
+    /// There is no step for the item, nor for what would come behind it.
+    fn end_without_last(&mut self);
+    /// Where it stands, or where it stood before the last item if that goes `back`.
+    fn state_before(&self, back: bool) -> Result<State>;
+}
+
+macro_rules! ends {
+    ($epoch:ident<$($type:ident),*>, $($to:tt)*) => {
+        impl<$($type: Send + 'static),*> Ends for $epoch<$($type),*> {
+            fn fail_last(&mut self) {
+                self.fail_last();
+            }
+            fn end_without_last(&mut self) {
+                self.end_without_last();
+            }
+            fn state_before(&self, back: bool) -> Result<State> {
+                self$($to)*.state_before(back)
+            }
+        }
+    };
+}
+
+ends!(Epoch<T>,);
+ends!(DeviceEpoch<T, U>,);
+ends!(Blocking<T>, .0);
+ends!(DeviceBlocking<T, U>, .0);
 
 impl<T: Send + 'static> Blocking<T> {
     /// The epoch, which ends on all ranks at once: for data of which nobody knows beforehand how many steps it makes,
@@ -54,7 +90,11 @@ impl<T: Send + 'static> Blocking<T> {
     /// });
     /// assert_eq!(counts, [6, 6]);
     /// ```
-    pub fn agreed<F>(self, agree: F) -> Agreed<T, F>
+    ///
+    /// # Errors
+    /// What `agree` fails with, as the last item: the step was not taken, and the item that was ready for it comes again. Of
+    /// [`Config`](crate::ErrorKind::Config), if `agree` says that all ranks have an item where this one was said to have none.
+    pub fn agreed<F>(self, agree: F) -> Agreed<Self, F>
     where
         F: FnMut(bool) -> Result<bool>,
     {
@@ -62,18 +102,53 @@ impl<T: Send + 'static> Blocking<T> {
     }
 }
 
-impl<T: Send + 'static, F> Agreed<T, F> {
-    /// Where the epoch stands, behind the last item given; at the end that all agreed on, it is finished. See
-    /// [`Epoch::state`](crate::Epoch::state).
+impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
+    /// The epoch, which ends on all ranks at once: as [`Blocking::agreed`], with batches that are on the device. Those that
+    /// others have no step for do not count as delivered, and are dropped.
     ///
     /// # Errors
-    /// As [`Epoch::state`](crate::Epoch::state).
-    pub fn state(&self) -> Result<State> {
-        self.epoch.state()
+    /// As [`Blocking::agreed`].
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{BoxError, DataLoader, Graph};
+    ///
+    /// let loader = DataLoader::builder(Graph::range(0..10)).resumable().build()?;
+    /// let on_device = loader.prefetch_to_device(Ok::<_, BoxError>);
+    /// // The others have three.
+    /// let mut left = 3;
+    /// let mut epoch = on_device.epoch(0).blocking().agreed(|mine| {
+    ///     left -= 1;
+    ///     Ok(mine && left >= 0)
+    /// });
+    /// assert_eq!(epoch.by_ref().collect::<datapipes::Result<Vec<_>>>()?, [0, 1, 2]);
+    /// assert!(epoch.state()?.is_finished());
+    /// # Ok::<(), BoxError>(())
+    /// ```
+    pub fn agreed<F>(self, agree: F) -> Agreed<Self, F>
+    where
+        F: FnMut(bool) -> Result<bool>,
+    {
+        Agreed { epoch: self, agree, ended: false }
     }
 }
 
-impl<T: Send + 'static, F: FnMut(bool) -> Result<bool>> Iterator for Agreed<T, F> {
+impl<E: Ends, F> Agreed<E, F> {
+    /// Where the epoch stands, behind the last item given; at the end that all agreed on, it is finished. See
+    /// [`Epoch::state`].
+    ///
+    /// # Errors
+    /// As [`Epoch::state`].
+    pub fn state(&self) -> Result<State> {
+        self.epoch.state_before(false)
+    }
+}
+
+impl<T, E, F> Iterator for Agreed<E, F>
+where
+    E: Iterator<Item = Result<T>> + Ends,
+    F: FnMut(bool) -> Result<bool>,
+{
     type Item = Result<T>;
 
     fn next(&mut self) -> Option<Result<T>> {
@@ -82,24 +157,31 @@ impl<T: Send + 'static, F: FnMut(bool) -> Result<bool>> Iterator for Agreed<T, F
         }
         let next = self.epoch.next();
         let agreed = (self.agree)(matches!(next, Some(Ok(_))));
-        if let (Some(Ok(_)), Ok(true)) = (&next, &agreed) {
-            return next;
+        let next = settled(&mut self.epoch, next, agreed);
+        self.ended = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+/// What comes of an item, or of its absence, and of what the ranks say to it; the epoch has ended unless it is an item.
+fn settled<T>(epoch: &mut impl Ends, next: Option<Result<T>>, agreed: Result<bool>) -> Option<Result<T>> {
+    match (next, agreed) {
+        (Some(Ok(item)), Ok(true)) => Some(Ok(item)),
+        (Some(Ok(_)), Ok(false)) => {
+            epoch.end_without_last();
+            None
         }
-        self.ended = true;
-        match (next, agreed) {
-            (Some(Err(error)), _) => Some(Err(error)),
-            (next, Ok(false)) => {
-                self.epoch.end_at(next.is_some(), true);
-                None
-            }
-            (next, Err(error)) => {
-                // The step was not taken; a state is one from before it.
-                self.epoch.end_at(next.is_some(), next.is_none());
-                Some(Err(error))
-            }
-            // The others were told that there is none.
-            (_, Ok(true)) => Some(Err(contradicted())),
+        (Some(Ok(_)), Err(error)) => {
+            // The step was not taken; a state is one from before it.
+            epoch.fail_last();
+            Some(Err(error))
         }
+        (Some(Err(error)), _) => Some(Err(error)),
+        // It has ended by itself, and knows whether by its data or its budget.
+        (None, Ok(false)) => None,
+        (None, Err(error)) => Some(Err(error)),
+        // The others were told that there is none.
+        (None, Ok(true)) => Some(Err(contradicted())),
     }
 }
 
@@ -109,8 +191,121 @@ fn contradicted() -> Error {
     Error::new(crate::ErrorKind::Config, message)
 }
 
-impl<T, F> fmt::Debug for Agreed<T, F> {
+impl<E, F> fmt::Debug for Agreed<E, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Agreed").field("ended", &self.ended).finish_non_exhaustive()
     }
 }
+
+/// An epoch that ends on all ranks at once, as a stream; see [`Epoch::agreed`].
+#[must_use = "an epoch does nothing until it is polled"]
+pub struct AgreedStream<E: Stream, F, A> {
+    epoch: E,
+    agree: F,
+    asked: Option<Asked<E::Item, A>>,
+    ended: bool,
+}
+
+/// What came, if anything did, and what the ranks say to it.
+struct Asked<I, A> {
+    next: Option<I>,
+    agree: Pin<Box<A>>,
+}
+
+impl<T: Send + 'static> Epoch<T> {
+    /// The epoch as a stream that ends on all ranks at once: as [`Blocking::agreed`], with an `agree` that is awaited. A box is
+    /// allocated for each step.
+    ///
+    /// # Errors
+    /// As [`Blocking::agreed`].
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph};
+    /// use futures::TryStreamExt;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), datapipes::BoxError> {
+    /// let loader = DataLoader::builder(Graph::range(0..10)).build()?;
+    /// // The others have three.
+    /// let mut left = 3;
+    /// let epoch = loader.epoch(0).agreed(|mine| {
+    ///     left -= 1;
+    ///     let all = mine && left >= 0;
+    ///     async move { Ok(all) } // a collective
+    /// });
+    /// assert_eq!(epoch.try_collect::<Vec<_>>().await?, [0, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn agreed<F, A>(self, agree: F) -> AgreedStream<Self, F, A>
+    where
+        F: FnMut(bool) -> A,
+        A: Future<Output = Result<bool>>,
+    {
+        AgreedStream { epoch: self, agree, asked: None, ended: false }
+    }
+}
+
+impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
+    /// The epoch as a stream that ends on all ranks at once; see [`Epoch::agreed`] and [`DeviceBlocking::agreed`].
+    ///
+    /// # Errors
+    /// As [`Blocking::agreed`].
+    pub fn agreed<F, A>(self, agree: F) -> AgreedStream<Self, F, A>
+    where
+        F: FnMut(bool) -> A,
+        A: Future<Output = Result<bool>>,
+    {
+        AgreedStream { epoch: self, agree, asked: None, ended: false }
+    }
+}
+
+impl<T, E: Stream<Item = Result<T>> + Ends, F, A> AgreedStream<E, F, A> {
+    /// Where the epoch stands, behind the last item given, also while ranks agree on the next; at the end that all agreed
+    /// on, it is finished. See [`Epoch::state`].
+    ///
+    /// # Errors
+    /// As [`Epoch::state`].
+    pub fn state(&self) -> Result<State> {
+        self.epoch.state_before(matches!(&self.asked, Some(Asked { next: Some(Ok(_)), .. })))
+    }
+}
+
+impl<E: Stream, F, A> Unpin for AgreedStream<E, F, A> {}
+
+impl<T, E, F, A> Stream for AgreedStream<E, F, A>
+where
+    E: Stream<Item = Result<T>> + Ends + Unpin,
+    F: FnMut(bool) -> A,
+    A: Future<Output = Result<bool>>,
+{
+    type Item = Result<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<T>>> {
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        if this.asked.is_none() {
+            let next = ready!(Pin::new(&mut this.epoch).poll_next(cx));
+            let agree = Box::pin((this.agree)(matches!(next, Some(Ok(_)))));
+            this.asked = Some(Asked { next, agree });
+        }
+        let asked = this.asked.as_mut().expect("it was asked above");
+        let (agreed, next) = (ready!(asked.agree.as_mut().poll(cx)), asked.next.take());
+        this.asked = None;
+        let next = settled(&mut this.epoch, next, agreed);
+        this.ended = !matches!(next, Some(Ok(_)));
+        Poll::Ready(next)
+    }
+}
+
+impl<E: Stream, F, A> fmt::Debug for AgreedStream<E, F, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgreedStream").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use super::{DataLoader, OnError};
-use crate::graph::{BuildError, Flow, Op, check};
+use crate::graph::{BuildError, ENDLESS, Flow, check, lens};
 use crate::plan::Plan;
 use crate::run::Engine;
 use crate::settings::{Order, Settings};
-use crate::{Graph, Processes, Rank, Role, Uneven};
+use crate::{Graph, Processes, Rank, Uneven};
 
 /// Sets up a [`DataLoader`].
 #[must_use = "call `build`"]
@@ -195,30 +195,8 @@ impl<T: Send + 'static> Builder<T> {
     }
 }
 
-/// Stands for more than can be counted: origins have 48 bits for the items of a source.
-const ENDLESS: u64 = u64::MAX;
-
-/// How many items come out of the root within a budget of steps, as far as sources and one-in-one-out pipes tell.
+/// How many items come out of the root within a budget of steps, as far as nodes tell.
 pub(super) fn len_hint(flow: &Flow, settings: &Settings) -> Option<u64> {
-    let len = whole_len(flow, settings.rank, settings.uneven)?;
+    let len = lens(flow, settings.rank, settings.uneven)[flow.root.0]?;
     Some(len.min(settings.max_steps.unwrap_or(ENDLESS))).filter(|&len| len != ENDLESS)
-}
-
-fn whole_len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
-    let mut lens: Vec<Option<u64>> = Vec::new();
-    for node in &flow.nodes {
-        let hints = node.hints();
-        let above = node.inputs.first().and_then(|&(id, _)| lens[id]);
-        let len = match (&node.node.op, hints.facts.role) {
-            (Op::Source(_), _) => hints.len,
-            (Op::Pipe(_), Role::Shard { .. }) => {
-                above.map(|len| rank.share(len, uneven.unwrap_or(Uneven::Allow)))
-            }
-            (Op::Pipe(pipe), _) => above.and_then(|len| pipe.len_hint(len)),
-            (Op::Rerun(rerun), _) => above.and_then(|len| rerun.len_hint(len)),
-            _ => None,
-        };
-        lens.push(len.map(|len| if len >> 48 == 0 { len } else { ENDLESS }));
-    }
-    lens[flow.root.0]
 }

@@ -120,8 +120,17 @@ impl<T: Send + 'static> Epoch<T> {
         }
     }
 
+    /// Says that there is no step for the last item, as ranks have [agreed](Epoch::agreed): the epoch ends, the item does not
+    /// count, and nothing comes behind: its state is finished. For who wraps an
+    /// epoch, such as an adapter to a framework.
+    pub fn end_without_last(&mut self) {
+        let last = self.last;
+        let taken = self.ranks_mut().any(|epoch| epoch.share.rank.index == last && epoch.taken);
+        self.end_at(taken, true);
+    }
+
     /// Ends it, without the last item if that goes back, and with nothing behind it if it is `drained`.
-    pub(super) fn end_at(&mut self, back: bool, drained: bool) {
+    fn end_at(&mut self, back: bool, drained: bool) {
         let last = self.last;
         self.ranks_mut().for_each(|epoch| epoch.end_at(back && epoch.share.rank.index == last, drained));
     }
@@ -145,8 +154,14 @@ impl<T: Send + 'static> Epoch<T> {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was not told that it will be
     /// [resumed](crate::loader::Builder::resumable); what a pipe of yours fails with when it keeps its state.
     pub fn state(&self) -> Result<State> {
+        self.state_before(false)
+    }
+
+    /// The same, but before the last item if that goes `back`.
+    pub(super) fn state_before(&self, back: bool) -> Result<State> {
         let ranks = std::iter::once(&self.at).chain(&self.others);
-        Ok(State::of(ranks.map(RankEpoch::saved).collect::<Result<_>>()?))
+        let saved = ranks.map(|epoch| epoch.saved(back && epoch.share.rank.index == self.last));
+        Ok(State::of(saved.collect::<Result<_>>()?))
     }
 
     /// What is there already, for who has no waker at hand.
@@ -217,7 +232,7 @@ impl<T> fmt::Debug for Epoch<T> {
 /// An epoch as an iterator; see [`Epoch::blocking`].
 #[must_use = "an epoch does nothing until it is iterated"]
 #[derive(Debug)]
-pub struct Blocking<T>(Epoch<T>);
+pub struct Blocking<T>(pub(super) Epoch<T>);
 
 impl<T: Send + 'static> Blocking<T> {
     /// The next item, with its origin; `None` at the end.
@@ -246,9 +261,9 @@ impl<T: Send + 'static> Blocking<T> {
         self.0.state()
     }
 
-    /// Ends it, as [`Epoch::end_at`] does.
-    pub(super) fn end_at(&mut self, back: bool, drained: bool) {
-        self.0.end_at(back, drained);
+    /// Says that there is no step for the last item; see [`Epoch::end_without_last`].
+    pub fn end_without_last(&mut self) {
+        self.0.end_without_last();
     }
 
     /// Figures so far; see [`Epoch::stats`].

@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 pub use crate::settings::Order;
-pub use agreed::Agreed;
+pub use agreed::{Agreed, AgreedStream};
 pub use builder::Builder;
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
@@ -190,7 +190,7 @@ impl<T: Send + 'static> DataLoader<T> {
     }
 
     /// How many items (usually batches) an epoch of this rank has, if that is known without reading: sources tell,
-    /// one-in-one-out pipes, batches, repeats and what divides among ranks keep it known. Exact, if no item is skipped for an
+    /// one-in-one-out pipes, batches, repeats, joins, forks and what divides among ranks keep it known. Exact, if no item is skipped for an
     /// error. Of a graph without end it is the [budget of steps](Builder::max_steps), if there is one.
     pub fn len_hint(&self) -> Option<u64> {
         builder::len_hint(&self.engine.flow, &self.engine.settings)

@@ -136,7 +136,7 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
         let (epoch, runs, stands) = epoch.on_device(&gauge);
         let (depth, uploader) = (self.depth, self.uploader.clone());
         let stage = Stage::Fresh(Box::new(epoch));
-        DeviceEpoch { stage, number, stands, runs, gauge, depth, uploader }
+        DeviceEpoch { stage, number, stands, last: None, runs, gauge, depth, uploader }
     }
 
     /// The loader whose batches these are, with their number, its plan and its figures.
@@ -165,6 +165,8 @@ pub struct DeviceEpoch<T, U> {
     number: u64,
     /// Where each rank stands that it reads.
     stands: Vec<Stand>,
+    /// Of which of them the last thing was that came, if that was a batch.
+    last: Option<usize>,
     runs: Runs,
     gauge: Arc<AheadGauge>,
     depth: usize,
@@ -195,7 +197,36 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
     /// # Errors
     /// As [`Epoch::state`].
     pub fn state(&self) -> Result<super::State> {
-        Ok(super::State::of(self.stands.iter().map(Stand::saved).collect::<Result<_>>()?))
+        self.state_before(false)
+    }
+
+    /// The same, but before the last batch if that goes `back`.
+    pub(super) fn state_before(&self, back: bool) -> Result<super::State> {
+        let stands = (0..).zip(&self.stands);
+        let saved = stands.map(|(at, stand)| stand.saved(back && self.last == Some(at)));
+        Ok(super::State::of(saved.collect::<Result<_>>()?))
+    }
+
+    /// Says that the last batch was of no use; see [`Epoch::fail_last`].
+    pub fn fail_last(&mut self) {
+        if self.last.is_some() {
+            self.end_at(false);
+        }
+    }
+
+    /// Says that there is no step for the last batch; see [`Epoch::end_without_last`]. What is on the device already is
+    /// dropped.
+    pub fn end_without_last(&mut self) {
+        self.end_at(true);
+    }
+
+    /// Ends it without the last batch, if that is what came last, and with nothing behind it if it is `drained`.
+    fn end_at(&mut self, drained: bool) {
+        let last = self.last.take();
+        // With it goes what is ready.
+        self.stage = Stage::Done;
+        let stands = (0..).zip(&mut self.stands);
+        stands.for_each(|(at, stand)| stand.end_at(last == Some(at), drained));
     }
 
     /// Figures of this epoch so far, also after its end; `None` before it has begun.
@@ -217,13 +248,19 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
             }
         }
         let Stage::Running(running) = &mut self.stage else { return Poll::Ready(None) };
-        let Some((item, progress)) = ready!(running.poll_next(cx)) else {
+        let polled = ready!(running.poll_next(cx));
+        self.last = None;
+        let Some((item, progress)) = polled else {
             self.stage = Stage::Done;
             self.stands.iter_mut().for_each(Stand::end);
             return Poll::Ready(None);
         };
         if let Some(progress) = progress {
-            self.stands.iter_mut().for_each(|stand| stand.take(progress));
+            for (at, stand) in (0..).zip(&mut self.stands) {
+                if stand.take(progress, item.is_ok()) && item.is_ok() {
+                    self.last = Some(at);
+                }
+            }
         }
         Poll::Ready(Some(item))
     }
@@ -248,7 +285,7 @@ impl<T, U> fmt::Debug for DeviceEpoch<T, U> {
 /// A [`DeviceEpoch`] as an iterator; see [`DeviceEpoch::blocking`].
 #[must_use = "an epoch does nothing until it is iterated"]
 #[derive(Debug)]
-pub struct DeviceBlocking<T, U>(DeviceEpoch<T, U>);
+pub struct DeviceBlocking<T, U>(pub(super) DeviceEpoch<T, U>);
 
 impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
     /// Where the epoch stands; see [`DeviceEpoch::state`].
@@ -257,6 +294,16 @@ impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
     /// As [`DeviceEpoch::state`].
     pub fn state(&self) -> Result<super::State> {
         self.0.state()
+    }
+
+    /// Says that the last batch was of no use; see [`Epoch::fail_last`].
+    pub fn fail_last(&mut self) {
+        self.0.fail_last();
+    }
+
+    /// Says that there is no step for the last batch; see [`DeviceEpoch::end_without_last`].
+    pub fn end_without_last(&mut self) {
+        self.0.end_without_last();
     }
 
     /// Figures so far; see [`DeviceEpoch::stats`].

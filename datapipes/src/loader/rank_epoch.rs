@@ -96,20 +96,20 @@ impl<T: Send + 'static> RankEpoch<T> {
 
     /// How far it has come.
     pub fn progress(&self) -> Progress {
+        self.progress_at(self.delivered)
+    }
+
+    /// How far it had come with so many items.
+    fn progress_at(&self, delivered: u64) -> Progress {
         Progress {
             seed: self.engine.settings.seed,
             epoch: self.number,
             share: self.share,
-            finished: self.drained || self.is_spent(),
+            finished: self.drained || delivered >= self.budget,
             drained: self.drained,
-            delivered: self.delivered,
+            delivered,
             skipped: self.failed,
         }
-    }
-
-    /// Whether its budget of steps is used up.
-    fn is_spent(&self) -> bool {
-        self.delivered >= self.budget
     }
 
     pub fn is_done(&self) -> bool {
@@ -124,15 +124,16 @@ impl<T: Send + 'static> RankEpoch<T> {
         self.end();
     }
 
-    /// Where it stands.
-    pub fn saved(&self) -> Result<Saved> {
+    /// Where it stands, or, if the last item goes `back`, where it stood before that.
+    pub fn saved(&self, back: bool) -> Result<Saved> {
+        let delivered = self.delivered - u64::from(back);
         let Engine { flow, settings, .. } = &*self.engine;
         if !settings.resumable {
             return Err(not_resumable());
         }
         let cursors = match (&self.stage, &self.ended, &self.resume) {
             (Stage::Running(running), ..) => {
-                saved(running.save(self.delivered + self.failed).unwrap_or_default())?
+                saved(running.save(delivered + self.failed).unwrap_or_default())?
             }
             (_, Some(ended), _) => {
                 ended.clone().map_err(|error| Error::new(error.kind(), error.to_string()))?
@@ -141,7 +142,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             (_, None, Some(resume)) => (*resume.cursors).clone(),
             (_, None, None) => Cursors::default(),
         };
-        Ok(Saved::new(flow, self.progress(), &cursors))
+        Ok(Saved::new(flow, self.progress_at(delivered), &cursors))
     }
 
     /// Ends it; what its state would be is kept.
@@ -194,7 +195,7 @@ impl<T: Send + 'static> RankEpoch<T> {
     /// Where nothing is ready.
     fn poll_more(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
         loop {
-            if self.is_spent() && !self.is_done() {
+            if self.delivered >= self.budget && !self.is_done() {
                 self.end_at(false, false);
                 self.tell_end();
             }
@@ -298,7 +299,7 @@ struct Figures {
     gauge: Arc<AheadGauge>,
     /// The trace of what comes out, where states can be asked for.
     trace: Arc<OnceLock<Arc<dyn Trace>>>,
-    /// The position that the consumer is at, which is behind what the stage has read.
+    /// The position that the consumer may still go back to, which is behind what the stage has read.
     taken: Arc<AtomicU64>,
     /// How far the epoch had come when all was through.
     ended: Arc<OnceLock<Progress>>,
@@ -315,12 +316,37 @@ pub(super) struct Stand {
 }
 
 impl Stand {
-    /// The consumer has taken an item, if that is one of this rank.
-    pub fn take(&mut self, progress: Progress) {
-        if progress.share.rank == self.begun.0.share.rank {
+    /// The consumer has taken an item, or an error that ended the epoch. Says whether it is one of this rank.
+    pub fn take(&mut self, progress: Progress, is_item: bool) -> bool {
+        let is_ours = progress.share.rank == self.begun.0.share.rank;
+        if is_ours {
             self.taken = Some(progress);
-            self.figures.taken.store(progress.delivered + progress.skipped, Ordering::Relaxed);
+            // The last item it may still give back.
+            let place = progress.delivered + progress.skipped - u64::from(is_item);
+            self.figures.taken.store(place, Ordering::Relaxed);
         }
+        is_ours
+    }
+
+    /// The consumer ends the epoch, without the last item if that goes back, and with nothing behind it if it is `drained`.
+    pub fn end_at(&mut self, back: bool, drained: bool) {
+        if back || drained {
+            let mut progress = self.progress(back);
+            progress.drained |= drained;
+            progress.finished |= drained;
+            self.taken = Some(progress);
+        }
+    }
+
+    /// How far it has come, or had come before the last item.
+    fn progress(&self, back: bool) -> Progress {
+        let mut progress = self.taken.unwrap_or(self.begun.0);
+        if back {
+            progress.delivered -= 1;
+            let budget = self.engine.settings.max_steps.unwrap_or(u64::MAX);
+            progress.finished = progress.drained || progress.delivered >= budget;
+        }
+        progress
     }
 
     /// The consumer has taken all.
@@ -328,16 +354,17 @@ impl Stand {
         self.taken = self.figures.ended.get().copied().or(self.taken);
     }
 
-    /// Behind what the consumer has taken.
-    pub fn saved(&self) -> Result<Saved> {
+    /// Behind what the consumer has taken, or before the last of that if it goes `back`.
+    pub fn saved(&self, back: bool) -> Result<Saved> {
         let Engine { flow, settings, .. } = &*self.engine;
         if !settings.resumable {
             return Err(not_resumable());
         }
-        let Some(progress) = self.taken else {
+        if self.taken.is_none() {
             let (progress, cursors) = &self.begun;
             return Ok(Saved::new(flow, *progress, cursors));
-        };
+        }
+        let progress = self.progress(back);
         let cursors = match self.figures.trace.get().filter(|_| !progress.drained) {
             Some(trace) => saved(Saving::all(&**trace, Point::at(progress.delivered + progress.skipped)))?,
             None => Cursors::default(),

@@ -1,6 +1,7 @@
 //! What a budget of steps does.
 
 use super::*;
+use crate::Uneven;
 
 fn run<T: std::fmt::Debug + Send + 'static>(epoch: Epoch<T>, most: usize) -> (Vec<String>, State) {
     let mut epoch = epoch.blocking();
@@ -55,4 +56,115 @@ fn epochs_of_a_stream_without_end_depend_on_their_number_alone() {
     assert_ne!(epoch(5), epoch(6));
     assert_eq!(DataLoader::builder(graph().take(4)).max_steps(7).build().unwrap().len_hint(), Some(4));
     assert_eq!(DataLoader::builder(Graph::range(0..3).repeat(4)).build().unwrap().len_hint(), Some(12));
+}
+
+/// Numbers of steps below joins are those that are counted.
+#[test]
+fn steps_are_known_below_joins() {
+    use crate::pipes::{Mux, Schedule, Stop, Zip};
+    let mut rng = crate::Rng::from_key([5, 6, 7, 8]);
+    let mut known = std::collections::BTreeMap::<usize, [u32; 2]>::new();
+    for case in 0..1500 {
+        let count = 1 + rng.below(4) as usize;
+        let lens: Vec<u64> = (0..count).map(|_| rng.below(14)).collect();
+        let inputs = || -> Vec<Graph<u64>> { lens.iter().map(|&len| Graph::range(0..len)).collect() };
+        let mut weights = || -> Vec<f64> {
+            (0..count).map(|_| [1.0, 2.0, 3.0, 0.7, 40.0][rng.below(5) as usize]).collect()
+        };
+        let (first, second) = (weights(), weights());
+        let stop =
+            [Stop::FirstExhausted, Stop::AllExhausted, Stop::CycleUntilAll, Stop::CycleForever][case % 4];
+        let kind = case % 9;
+        let graph = match kind {
+            0 => Graph::concat(inputs()),
+            1 => Graph::mux(inputs()),
+            2 => Graph::join(inputs(), Mux::new(count).stop_at_first()),
+            3 => Graph::interleave(inputs(), 1 + rng.below(3) as usize, 1 + rng.below(3) as usize),
+            4 => Graph::greedy_join(inputs()),
+            5 if count > 1 => inputs().remove(0).zip(inputs().remove(1)).map(|(a, _)| a),
+            6 => Graph::mix_until(stop, inputs().into_iter().zip(first)),
+            7 => {
+                let step = 1 + rng.below(20);
+                let mut zeros = first;
+                zeros[0] = 0.0;
+                let first = if count > 1 { zeros } else { second.clone() };
+                let last = if rng.chance(0.3) && count > 1 {
+                    let mut last = second.clone();
+                    last[count - 1] = 0.0;
+                    last
+                } else {
+                    second.clone()
+                };
+                let schedule = Schedule::new(first).then(step, second).then(step + 1 + rng.below(9), last);
+                Graph::mix_scheduled(stop, inputs(), schedule)
+            }
+            _ => {
+                let [a, b] = Graph::concat(inputs()).fork();
+                let pairs = Graph::join((a, b.take(rng.below(40))), Zip::new());
+                pairs.map(|(a, _)| a).repeat(1 + rng.below(2))
+            }
+        };
+        const MANY: u64 = 3000;
+        let what = format!("kind {kind}, {stop:?}, of {lens:?}: {graph:?}");
+        let build = |graph: Graph<u64>| DataLoader::builder(graph).workers(0).max_steps(MANY).build();
+        let loader = build(graph.batch(2).map(|batch| batch.len() as u64)).unwrap();
+        let counted = loader.epoch(0).blocking().map(Result::unwrap).count() as u64;
+        let seen = known.entry(kind).or_default();
+        match loader.len_hint() {
+            Some(len) => {
+                assert_eq!(len, counted, "{what}");
+                seen[0] += 1;
+            }
+            None => seen[1] += 1,
+        }
+    }
+    for (kind, [known, unknown]) in &known {
+        // Mixes that cycle inputs without items, and schedules that leave inputs out at the end, are not.
+        assert!(
+            if [6, 7].contains(kind) { known > unknown } else { *unknown == 0 },
+            "{kind}: {known} of {unknown} more"
+        );
+    }
+}
+
+#[test]
+fn steps_of_large_mixes_are_arithmetic() {
+    use crate::pipes::Stop;
+    let steps = |stop, inputs: [(u64, f64); 3]| {
+        let inputs = inputs.map(|(len, weight)| (Graph::range(0..len), weight));
+        DataLoader::builder(Graph::mix_until(stop, inputs)).build().unwrap().len_hint()
+    };
+    let inputs = [(1 << 40, 5.0), (1 << 38, 3.0), (1 << 20, 1e-8)];
+    assert_eq!(steps(Stop::AllExhausted, inputs), Some((1 << 40) + (1 << 38) + (1 << 20)));
+    // The second has 3 of 8 turns, but for one in a billion.
+    let first = steps(Stop::FirstExhausted, inputs).unwrap();
+    assert!(first.abs_diff((1 << 38) / 3 * 8) < 1 << 16, "{first}");
+    assert_eq!(steps(Stop::CycleForever, inputs), None);
+    // An input without end is none of them.
+    let endless = Graph::range(0..3).cycle();
+    let all = Graph::mix([(endless.clone(), 1.0), (Graph::range(0..5), 1.0)]);
+    assert_eq!(DataLoader::builder(all.take(9)).build().unwrap().len_hint(), Some(9));
+}
+
+#[test]
+fn too_few_items_for_the_ranks_are_seen_through_joins() {
+    let build = |graph: Graph<u64>, uneven| {
+        let built = DataLoader::builder(graph.sharding_filter()).rank(0, 8).uneven(uneven).build();
+        built.map(|loader| loader.steps()).map_err(|error| error.problems().join("; "))
+    };
+    let inputs = |lens: [u64; 3]| lens.map(|len| Graph::range(0..len));
+    let few = build(Graph::concat(inputs([3, 2, 2])), Uneven::Drop).unwrap_err();
+    assert_eq!(few, "sharding_filter: there are 7 items for 8 ranks");
+    let mix = || Graph::mix(inputs([3, 4, 2]).into_iter().zip([1.0, 2.0, 3.0]));
+    let left = build(mix(), Uneven::Error).unwrap_err();
+    assert_eq!(left, "sharding_filter: 9 items do not divide among 8 ranks: 1 are left over");
+    assert_eq!(build(mix(), Uneven::Allow).unwrap(), Some(1..=2));
+    let [a, b] = Graph::range(0..5).fork();
+    let few = build(a.zip(b).map(|(a, _)| a), Uneven::Drop).unwrap_err();
+    assert_eq!(few, "sharding_filter: there are 5 items for 8 ranks");
+    // What has no end divides evenly, and is not too few.
+    let endless = || Graph::range(0..3).cycle();
+    for uneven in [Uneven::Error, Uneven::Drop] {
+        assert_eq!(build(Graph::concat([Graph::range(0..2), endless()]), uneven).unwrap(), None);
+    }
 }

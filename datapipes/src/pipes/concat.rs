@@ -33,6 +33,9 @@ impl<T: Send + 'static> Join<Vec<T>> for Concat {
     fn is_resumable(&self) -> bool {
         true
     }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        sum(inputs)
+    }
     fn facts(&self) -> Facts {
         Facts::any_order().with_selection().with_problem((self.inputs == 0).then_some("no inputs"))
     }
@@ -60,6 +63,14 @@ impl<T: Send + 'static> Chunks<T> for Concatenated<T> {
         }
         Poll::Ready(None)
     }
+}
+
+/// How many items inputs have together; without end if one of them is.
+pub(super) fn sum(inputs: &[Option<u64>]) -> Option<u64> {
+    if inputs.contains(&Some(u64::MAX)) {
+        return Some(u64::MAX);
+    }
+    inputs.iter().try_fold(0u64, |sum, len| Some(sum.saturating_add((*len)?)))
 }
 
 impl<T: Send + 'static> Graph<T> {

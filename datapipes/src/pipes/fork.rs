@@ -38,6 +38,9 @@ impl<T: Clone + Send + 'static> Split<T> for Fork {
     fn is_resumable(&self) -> bool {
         true
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input)
+    }
     fn facts(&self) -> Facts {
         split_facts(self.outputs, self.buffer)
     }

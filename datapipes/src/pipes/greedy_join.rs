@@ -4,6 +4,7 @@ use std::task::Poll;
 
 use futures::StreamExt;
 
+use super::concat::sum;
 use super::mux::by_turns;
 use crate::{Context, Facts, Graph, Items, Join};
 
@@ -50,6 +51,9 @@ impl<T: Send + 'static> Join<Vec<T>> for GreedyJoin {
     }
     fn is_resumable(&self) -> bool {
         true
+    }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        sum(inputs)
     }
     fn facts(&self) -> Facts {
         Facts::any_order().with_selection().with_problem((self.inputs == 0).then_some("no inputs"))

@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 
+use super::concat::sum;
 use crate::{Context, Facts, Graph, Items, Join, Reader, Result, Wire, Writer};
 
 /// Reads several inputs by turns, some at a time; see [`Graph::interleave`].
@@ -78,6 +79,9 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
     }
     fn is_resumable(&self) -> bool {
         true
+    }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        sum(inputs)
     }
     fn facts(&self) -> Facts {
         let problem = match self {

@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 
+use super::concat::sum;
 use crate::{Context, Facts, Graph, Items, Join};
 
 /// Takes one item from each input by turns; see [`Graph::mux`].
@@ -31,6 +32,16 @@ impl<T: Send + 'static> Join<Vec<T>> for Mux {
     }
     fn is_resumable(&self) -> bool {
         true
+    }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        if !self.stop_at_first {
+            return sum(inputs);
+        }
+        let lens = inputs.iter().copied().collect::<Option<Vec<u64>>>()?;
+        let shortest = lens.iter().copied().min()?;
+        // All have given as many, and those before it one more.
+        let before = lens.iter().position(|&len| len == shortest)? as u64;
+        Some(shortest.saturating_mul(lens.len() as u64).saturating_add(before))
     }
     fn facts(&self) -> Facts {
         Facts { needs_order: self.stop_at_first, ..Facts::default() }

@@ -295,3 +295,24 @@ impl<T: Send + 'static> Graph<T> {
         Graph::source(FromStream::new(make).once()).named_kind("from_channel")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check_source;
+
+    #[test]
+    fn sources_keep_the_contract() {
+        check_source(&Elements(Arc::new(vec!["a", "b", "c", "d", "e", "f", "g"])));
+        check_source(&Integers(3..14));
+        check_source(&Integers(3..3));
+        check_source(&FromIterator::new(|| (0..9).filter(|n| n % 2 == 0)));
+        check_source(&FromIterator::new(|| 0..9).with_len(9));
+        let failing = |n: u64| if n % 4 == 1 { Err(Error::user("one")) } else { Ok(n) };
+        check_source(&FromStream::new(move || Ok(futures::stream::iter((0..9).map(failing)))));
+        let nothing = || Err::<futures::stream::Empty<Result<u64>>, _>(Error::user("nothing there"));
+        check_source(&FromStream::new(nothing));
+        let receiver = Arc::new(Mutex::new(Some(futures::stream::iter(0..5u64).map(Ok))));
+        check_source(&FromStream::new(move || Ok(receiver.lock().unwrap().take().unwrap())).once());
+    }
+}

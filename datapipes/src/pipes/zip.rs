@@ -96,6 +96,10 @@ macro_rules! zip {
             fn is_resumable(&self) -> bool {
                 true
             }
+            fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+                // Where another length is an error, that comes behind them.
+                inputs.iter().copied().collect::<Option<Vec<u64>>>()?.into_iter().min()
+            }
             fn facts(&self) -> Facts {
                 Zip::facts(self)
             }

@@ -1,5 +1,7 @@
 //! Where each part of a graph runs: a pure function of graph, hints and settings.
 
+mod resuming;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -349,38 +351,13 @@ impl fmt::Display for Explain<'_> {
             writeln!(f, "consumer ← queue, up to {} ready, filled by its own thread", prefetch.items)?;
         }
         if settings.resumable {
-            let again =
-                self.flow.nodes.iter().filter(|node| takes_again(node)).map(|node| &node.hints().facts);
-            let again: usize = again.map(|facts| facts.buffered).sum();
             writeln!(
                 f,
-                "a resumed epoch takes up to {again} items again that pipes held, and some that were on their way"
+                "a resumed epoch takes again what was on its way, what steps held, and what they had given since they kept \
+                 their place: mostly some milliseconds of it, at most what stands below"
             )?;
         }
         self.node(f, self.flow.root.0, "", true)
-    }
-}
-
-/// Whether a resumed epoch makes again what it held.
-fn takes_again(node: &FlowNode) -> bool {
-    let hints = node.hints();
-    matches!(node.node.op, Op::Pipe(_))
-        && !hints.shardable
-        && !hints.facts.by_position
-        && hints.facts.buffered > 0
-}
-
-/// What it costs to resume an epoch in the middle of what a node gives.
-fn cost_of_resuming(node: &FlowNode) -> Option<String> {
-    let hints = node.hints();
-    match &node.node.op {
-        Op::Source(_) if hints.facts.by_position => Some("resumes at any place".to_owned()),
-        Op::Source(_) if hints.keeps => Some("resumes behind what it had given".to_owned()),
-        Op::Source(_) => Some("resumes from its beginning, and leaves out what it had given".to_owned()),
-        Op::Pipe(_) if takes_again(node) => {
-            Some(format!("resumes with up to {} items again", hints.facts.buffered))
-        }
-        _ => None,
     }
 }
 
@@ -435,7 +412,7 @@ impl Explain<'_> {
             write!(f, "  (on threads: processes of their own are for Linux only)")?;
         }
         if self.settings.resumable
-            && let Some(cost) = cost_of_resuming(node)
+            && let Some(cost) = self.plan.cost_of_resuming(self.flow, id)
         {
             write!(f, "  ({cost})")?;
         }

@@ -16,6 +16,9 @@ impl Join<Vec<Indices>> for Concat {
     fn join(&self, inputs: Vec<Items<Indices>>, cx: &Context) -> Items<Indices> {
         join(inputs, cx, |inputs| Ok(Row::of(inputs)))
     }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        inputs.iter().try_fold(0u64, |sum, len| Some(sum.saturating_add((*len)?)))
+    }
     fn name(&self) -> String {
         "index_concat".to_owned()
     }

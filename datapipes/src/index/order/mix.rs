@@ -32,6 +32,10 @@ impl Join<Vec<Indices>> for Mix {
         let (shares, rule) = (shares(&self.weights), self.rule);
         join(inputs, cx, move |inputs| Ok(Arc::new(Mixed::of(inputs, shares, rule))))
     }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        let lens = inputs.iter().copied().collect::<Option<Vec<u64>>>()?;
+        problem(&self.weights).is_none().then(|| self.len(&lens))
+    }
     fn name(&self) -> String {
         "index_mix".to_owned()
     }

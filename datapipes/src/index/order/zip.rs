@@ -14,6 +14,9 @@ impl Join<Vec<Indices>> for Zip {
     fn join(&self, inputs: Vec<Items<Indices>>, cx: &Context) -> Items<Indices> {
         join(inputs, cx, |inputs| Ok(Arc::new(Zipped(inputs))))
     }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        inputs.iter().copied().collect::<Option<Vec<u64>>>()?.into_iter().min()
+    }
     fn name(&self) -> String {
         "index_zip".to_owned()
     }

@@ -1,5 +1,6 @@
 //! Mixes inputs by weight, in exact shares.
 
+mod count;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -125,6 +126,9 @@ impl<T: Send + 'static> Join<Vec<T>> for Mix {
     fn is_resumable(&self) -> bool {
         true
     }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        self.count(inputs)
+    }
     fn facts(&self) -> Facts {
         Mix::facts(self)
     }
@@ -182,6 +186,9 @@ impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
     fn is_resumable(&self) -> bool {
         true
     }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        self.0.count(inputs)
+    }
     fn name(&self) -> String {
         "mix".to_owned()
     }
@@ -221,6 +228,10 @@ impl<T: Send + 'static> Rerun<T> for Cycle {
     }
     fn is_resumable(&self) -> bool {
         true
+    }
+    /// Of one round: the mix below, which alone reads it, counts by that.
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input)
     }
     fn facts(&self) -> Facts {
         // Its items are passed by as they were, to the mix below.

@@ -240,3 +240,28 @@ fn what_was_used_below_stays_as_it_was_mixed() {
         }
     }
 }
+
+#[test]
+fn all_mixes_keep_the_contract_of_joins() {
+    let inputs = || vec![(0..5).collect(), (10..13).collect(), (20..21).collect::<Vec<u64>>()];
+    for schedule in [Schedule::new([2.0, 1.0, 1.0]), curriculum()] {
+        for stop in [Stop::FirstExhausted, Stop::AllExhausted] {
+            let mix = Mix { schedule: schedule.clone(), by: None, stop, inputs: 3 };
+            crate::testing::check_join(&mix, inputs());
+        }
+    }
+    // Inputs that start again twice.
+    let cycled = inputs().into_iter().map(|items| {
+        let rounds = (0..3).map(|_| items.iter().copied().map(Some).chain([None]));
+        rounds.flatten().collect()
+    });
+    let cycled: Vec<Vec<Option<u64>>> = cycled.collect();
+    for stop in [Stop::CycleUntilAll, Stop::CycleForever] {
+        let mix = Mix { schedule: Schedule::new([2.0, 1.0, 1.0]), by: None, stop, inputs: 3 };
+        // It counts by rounds.
+        crate::testing::check_but_len(&MixCycled(mix), cycled.clone());
+    }
+    let by: ByStep = Arc::new(|step| vec![1.0, (step / 3) as f64, 2.0]);
+    let mix = Mix { schedule: Schedule::new([1.0; 3]), by: Some(by), stop: Stop::AllExhausted, inputs: 3 };
+    crate::testing::check_join(&mix, inputs());
+}

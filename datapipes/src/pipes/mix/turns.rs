@@ -34,7 +34,7 @@ pub(super) fn problem(weights: &[f64], inputs: usize, zeros: bool) -> Option<Str
 }
 
 /// Whole weights are taken as they are, others to a millionth of the least.
-fn shares(weights: &[f64]) -> Vec<u64> {
+pub(super) fn shares(weights: &[f64]) -> Vec<u64> {
     let least = least(weights);
     let whole = weights.iter().all(|&weight| weight.fract() == 0.0 && weight <= MOST * SCALE);
     let share = |&weight: &f64| if whole { weight as u64 } else { (weight / least * SCALE).round() as u64 };

@@ -1,0 +1,392 @@
+//! What the checks of sources, joins and splits have in common: a node, run in every way that its readers may.
+
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{self, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use super::feed::{Feed, Opening};
+use super::{Gauge, MARK, Outcome, outcome};
+use crate::graph::AnyItems;
+use crate::items::Demand;
+use crate::{Chunk, Context, ErrorKind, Facts, Items, Origin};
+
+/// What makes the streams of a node.
+pub(super) type Apply<'a, T> = &'a dyn Fn(Vec<AnyItems>, &Context) -> Vec<Items<T>>;
+
+/// A node without the types of its inputs.
+pub(super) struct Node<'a, T> {
+    pub feeds: Vec<Feed>,
+    pub outputs: usize,
+    pub facts: Facts,
+    pub apply: Apply<'a, T>,
+    pub context: Context,
+}
+
+/// In which sequence outputs are read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Way {
+    /// Some of each, by turns.
+    Turns,
+    /// One after the other, the first first.
+    Forwards,
+    /// One after the other, the last first.
+    Backwards,
+    Random(u64),
+}
+
+/// More than this from one node is too much to stop behind each.
+const MOST: usize = 4096;
+/// Who does not wake its reader in this time will not.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Nothing of what outputs give.
+pub(super) fn nothing<T>(outputs: usize) -> Vec<Outcome<T>> {
+    (0..outputs).map(|_| Vec::new()).collect()
+}
+
+/// Outputs that are read in some sequence.
+pub(super) struct Reading<T> {
+    /// Nothing where one was dropped.
+    pub outputs: Vec<Option<Items<T>>>,
+    ended: Vec<bool>,
+    way: Way,
+    turn: u64,
+    /// Whether one ran so far ahead of the others that its buffers did not do.
+    pub overrun: bool,
+}
+
+impl<T: Send + 'static> Reading<T> {
+    pub fn new(outputs: Vec<Items<T>>, way: Way) -> Self {
+        let ended = vec![false; outputs.len()];
+        let outputs = outputs.into_iter().map(Some).collect();
+        Reading { outputs, ended, way, turn: 0, overrun: false }
+    }
+
+    /// Whose turn it is, of those that may have more.
+    fn turn(&mut self) -> Option<usize> {
+        let open: Vec<usize> =
+            (0..self.ended.len()).filter(|&at| !self.ended[at] && self.outputs[at].is_some()).collect();
+        self.turn += 1;
+        let last = open.len().checked_sub(1)?;
+        let at = match self.way {
+            Way::Turns => self.turn as usize % open.len(),
+            Way::Forwards => 0,
+            Way::Backwards => last,
+            Way::Random(seed) => crate::rng::mix(seed ^ self.turn) as usize % open.len(),
+        };
+        Some(open[at])
+    }
+
+    /// What comes next, of which output; `None` where all have ended.
+    pub fn next(&mut self, chunk: usize) -> Option<(usize, Chunk<T>)> {
+        loop {
+            let at = self.turn()?;
+            match next_chunk(self.outputs[at].as_mut().expect("it is open"), chunk, PATIENCE) {
+                None => self.ended[at] = true,
+                Some(chunk) => return Some((at, chunk)),
+            }
+        }
+    }
+
+    /// Up to so many items and errors of all outputs together.
+    pub fn read(&mut self, most: usize, chunk: usize) -> Vec<Outcome<T>> {
+        let (mut seen, mut left) = (nothing(self.outputs.len()), most);
+        while left > 0
+            && let Some((at, chunk)) = self.next(chunk)
+        {
+            for item in chunk.into_iter().take(left) {
+                self.overrun |= is_overrun(&item);
+                seen[at].push(outcome(item));
+                left -= 1;
+            }
+            assert!(
+                seen[at].len() <= MOST,
+                "it gives more than {MOST} items: check it on less, since it is stopped behind each of them"
+            );
+        }
+        seen
+    }
+}
+
+/// Waits for the next chunk, but not for ever.
+fn next_chunk<T: Send + 'static>(items: &mut Items<T>, most: usize, patience: Duration) -> Option<Chunk<T>> {
+    struct Woken(std::thread::Thread, AtomicBool);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.1.store(true, Ordering::Release);
+            self.0.unpark();
+        }
+    }
+    let woken = Arc::new(Woken(std::thread::current(), AtomicBool::new(false)));
+    let waker = Waker::from(woken.clone());
+    let mut cx = task::Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(chunk) = items.poll_chunk(&mut cx, Demand::up_to(most)) {
+            assert!(chunk.as_ref().is_none_or(|chunk| !chunk.is_empty()), "an empty chunk");
+            return chunk;
+        }
+        let begun = Instant::now();
+        while !woken.1.swap(false, Ordering::Acquire) {
+            let left = patience.saturating_sub(begun.elapsed());
+            assert!(!left.is_zero(), "it is pending, and nobody wakes its reader: it would wait for ever");
+            std::thread::park_timeout(left);
+        }
+    }
+}
+
+impl<T: Send + 'static> Node<'_, T> {
+    pub fn clean(&self) -> Vec<Vec<Option<usize>>> {
+        self.feeds.iter().map(Feed::clean).collect()
+    }
+
+    /// Its inputs, which have these items and errors, each opened as `how` says.
+    pub fn open(
+        &self,
+        sequences: &[Vec<Option<usize>>],
+        mut how: impl FnMut(usize, &mut Opening),
+    ) -> Vec<AnyItems> {
+        let inputs = self.feeds.iter().zip(sequences).enumerate().map(|(at, (feed, sequence))| {
+            let mut opening = Opening::all(sequence.clone());
+            how(at, &mut opening);
+            feed.open(&opening)
+        });
+        inputs.collect()
+    }
+
+    /// Its outputs for these inputs.
+    pub fn apply(&self, inputs: Vec<AnyItems>, cx: &Context) -> Vec<Items<T>> {
+        let outputs = (self.apply)(inputs, cx);
+        assert_eq!(
+            outputs.len(),
+            self.outputs,
+            "says that it has {} outputs, and makes another number",
+            self.outputs
+        );
+        outputs
+    }
+
+    /// Its outputs for what its inputs have without errors.
+    fn plain(&self, how: impl FnMut(usize, &mut Opening)) -> Vec<Items<T>> {
+        self.apply(self.open(&self.clean(), how), &self.context)
+    }
+
+    /// The ways to read that make a difference.
+    pub fn ways(&self) -> &'static [Way] {
+        match self.outputs {
+            1 => &[Way::Turns],
+            _ => &[Way::Turns, Way::Forwards, Way::Backwards, Way::Random(1), Way::Random(2)],
+        }
+    }
+}
+
+impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
+    /// What its outputs give, and the ways to read them that its buffers have room for.
+    pub fn whole(&self) -> (Vec<Outcome<T>>, Vec<Way>) {
+        let (mut whole, mut ways) = (None, Vec::new());
+        for &way in self.ways() {
+            let mut reading = Reading::new(self.plain(|_, _| ()), way);
+            let seen = reading.read(usize::MAX, 1);
+            if reading.overrun && self.outputs > 1 {
+                continue;
+            }
+            ways.push(way);
+            match &whole {
+                None => whole = Some(seen),
+                Some(whole) => assert_eq!(
+                    &seen, whole,
+                    "its outputs give something else, read in another sequence ({way:?})"
+                ),
+            }
+        }
+        let whole = whole
+            .expect("no sequence of reading its outputs ends without an error: more has to wait in them");
+        (whole, ways)
+    }
+
+    /// Lazy, reusable, patient, without inputs; and what it holds goes when its outputs go.
+    pub fn check_plain(&self, whole: &[Outcome<T>], ways: &[Way]) {
+        let gauges = || self.feeds.iter().map(|_| Gauge::default()).collect::<Vec<_>>();
+        let watched = gauges();
+        let lazy = self.plain(|at, opening| opening.gauge = Some(watched[at].clone()));
+        assert!(watched.iter().all(|gauge| gauge.polls() == 0), "making its outputs polls its inputs");
+        drop(lazy);
+        let held = watched.iter().position(|gauge| !gauge.dropped());
+        assert!(held.is_none(), "dropping the output before the first poll keeps input {held:?} alive");
+
+        let total: usize = whole.iter().map(Vec::len).sum();
+        for &way in ways {
+            for taken in 0..=total {
+                let watched = gauges();
+                let outputs = self.plain(|at, opening| opening.gauge = Some(watched[at].clone()));
+                let mut reading = Reading::new(outputs, way);
+                reading.read(taken, 1);
+                self.assert_whole(whole, self.plain(|_, _| ()), (way, 1), "a second one, beside a first");
+                drop(reading);
+                let held = watched.iter().position(|gauge| !gauge.dropped());
+                assert!(held.is_none(), "dropping the output after {taken} items keeps input {held:?} alive");
+                self.check_dropped_one(whole, way, taken);
+            }
+            for demand in [1, 2, 7, 1000] {
+                let what = "asked for other amounts at once";
+                self.assert_whole(whole, self.plain(|_, _| ()), (way, demand), what);
+            }
+            for seed in 0..8 {
+                let paused = self.plain(|at, opening| opening.pausing = Some(seed + 100 * at as u64));
+                self.assert_whole(whole, paused, (way, 64), "an input that pauses");
+            }
+        }
+        // Without items it has to come to an end.
+        for empty in 0..=self.feeds.len() {
+            let none = |at| at == empty || empty == self.feeds.len();
+            let inputs = self.open(&self.clean(), |at, opening| {
+                if none(at) {
+                    opening.sequence.clear();
+                }
+            });
+            Reading::new(self.apply(inputs, &self.context), ways[0]).read(usize::MAX, 64);
+        }
+    }
+
+    fn assert_whole(
+        &self,
+        whole: &[Outcome<T>],
+        outputs: Vec<Items<T>>,
+        (way, chunk): (Way, usize),
+        what: &str,
+    ) {
+        let mut reading = Reading::new(outputs, way);
+        let seen = reading.read(usize::MAX, chunk);
+        // With another demand one may run further ahead of the others than is held.
+        if !(reading.overrun && self.outputs > 1) {
+            assert_eq!(seen, whole, "{what}, gives something else");
+        }
+    }
+
+    /// An output that is dropped holds up none of the others, and takes nothing from them.
+    fn check_dropped_one(&self, whole: &[Outcome<T>], way: Way, taken: usize) {
+        for dropped in (0..self.outputs).filter(|_| self.outputs > 1) {
+            let mut reading = Reading::new(self.plain(|_, _| ()), way);
+            let mut seen = reading.read(taken, 1);
+            reading.outputs[dropped] = None;
+            let rest = reading.read(usize::MAX, 1);
+            seen.iter_mut().zip(rest).for_each(|(seen, rest)| seen.extend(rest));
+            for at in (0..self.outputs).filter(|&at| at != dropped && !reading.overrun) {
+                assert_eq!(
+                    seen[at], whole[at],
+                    "output {at} gives something else where output {dropped} was dropped after {taken} items"
+                );
+            }
+        }
+    }
+
+    /// Errors of its inputs, and a panic, come out.
+    pub fn check_errors(&self, whole: &[Outcome<T>], way: Way) {
+        for input in 0..self.feeds.len() {
+            let len = self.feeds[input].len();
+            for before in [0, len / 2, len] {
+                self.check_error(whole, way, (input, before));
+            }
+            let gauge = Gauge::default();
+            let seen = catch_unwind(AssertUnwindSafe(|| {
+                let inputs = self.open(&self.clean(), |at, opening| {
+                    if at == input {
+                        opening.sequence.clear();
+                        (opening.panics, opening.gauge) = (true, Some(gauge.clone()));
+                    }
+                });
+                Reading::new(self.apply(inputs, &self.context), way).read(usize::MAX, 1)
+            }));
+            let arrived = seen.map_or(true, |seen| seen.iter().flatten().any(is_mark));
+            assert!(arrived || gauge.polls() == 0, "a panic of input {input} is swallowed");
+        }
+    }
+
+    fn check_error(&self, whole: &[Outcome<T>], way: Way, (input, before): (usize, usize)) {
+        let mut sequences = self.clean();
+        sequences[input] = self.feeds[input].failing(&[before]);
+        let taken = Arc::new(AtomicU64::new(0));
+        let inputs = self.open(&sequences, |at, opening| {
+            opening.taken = (at == input).then(|| taken.clone());
+        });
+        let mut seen = Reading::new(self.apply(inputs, &self.context), way).read(usize::MAX, 1);
+        let place = format!("an error in input {input}, before its item {before}");
+        let errors: Vec<usize> =
+            seen.iter().map(|seen| seen.iter().filter(|item| is_mark(item)).count()).collect();
+        let was_taken = taken.load(Ordering::Relaxed) > before as u64;
+        assert!(
+            !was_taken || errors.iter().any(|&errors| errors > 0),
+            "{place}, was taken, and did not come out"
+        );
+        for (at, seen) in seen.iter_mut().enumerate() {
+            let errors = errors[at];
+            assert!(errors <= 1, "{place}, came out {errors} times: {seen:?}");
+            let Some(first) = seen.iter().position(is_mark) else { continue };
+            assert!(
+                whole[at].starts_with(&seen[..first]),
+                "{place}, came out of its place: before it there is {:?}, and without it {:?}",
+                &seen[..first],
+                whole[at]
+            );
+            let behind = |item: &std::result::Result<(T, Origin), String>| {
+                let (_, origin) = item.as_ref().ok()?;
+                index_in(origin, input).filter(|&index| index >= before as u64)
+            };
+            // Who keeps the order of an input passes its errors on before what comes behind them.
+            let keeps_order =
+                whole[at].iter().filter_map(|item| index_in(&item.as_ref().ok()?.1, input)).is_sorted();
+            let late = seen[..first].iter().find_map(behind).filter(|_| keeps_order);
+            assert!(late.is_none(), "{place}, came out of its place: behind item {late:?} of that input");
+            seen.retain(|item| !is_mark(item));
+            // What passes on what it gets has lost nothing; what pairs items may have to leave out a partner.
+            if self.facts.selects && !self.facts.needs_order {
+                let lost = whole[at].iter().find(|item| !seen.contains(item));
+                assert!(lost.is_none() && seen.len() == whole[at].len(), "{place}, costs another: {lost:?}");
+            }
+        }
+    }
+}
+
+/// Whether a hint of the length is right, for inputs of these lengths and where one of them is not known.
+pub(super) fn check_len(lens: &[u64], whole: u64, hint: impl Fn(&[Option<u64>]) -> Option<u64>) {
+    for unknown in 0..=lens.len() {
+        let mut inputs: Vec<Option<u64>> = lens.iter().copied().map(Some).collect();
+        inputs.iter_mut().skip(unknown).take(1).for_each(|len| *len = None);
+        if let Some(said) = hint(&inputs) {
+            assert_eq!(whole, said, "its hint of the length is wrong, for inputs of {inputs:?}");
+        }
+    }
+}
+
+/// Of the items of an input that one is made of, the last.
+fn index_in(origin: &Origin, input: usize) -> Option<u64> {
+    match (origin.parts(), origin.parent()) {
+        ([], None) => (origin.source() == u16::try_from(input).ok()).then(|| origin.index()),
+        ([], Some(parent)) => index_in(parent, input),
+        (parts, _) => parts.iter().filter_map(|part| index_in(part, input)).max(),
+    }
+}
+
+/// Whether one output ran so far ahead of the others that their buffers did not do.
+pub(super) fn is_overrun<T>(item: &crate::Result<T>) -> bool {
+    item.as_ref().is_err_and(|error| error.kind() == ErrorKind::Config)
+}
+
+/// Whether it is the error that was put into an input.
+pub(super) fn is_mark<T>(item: &std::result::Result<T, String>) -> bool {
+    item.as_ref().is_err_and(|text| text.contains(MARK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "nobody wakes its reader")]
+    fn who_waits_for_ever_is_found_out() {
+        let mut never = Items::<u8>::from_stream(futures::stream::pending());
+        next_chunk(&mut never, 1, Duration::from_millis(1));
+    }
+}

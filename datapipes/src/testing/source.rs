@@ -1,0 +1,188 @@
+//! Checks the contract for any source.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::node::{Node, Reading, Way};
+use super::stopped::check_stopped;
+use super::{Outcome, Resources};
+use crate::context::RunInfo;
+use crate::keep::Keeper;
+use crate::{Context, Items, Rank, Source, Wanted};
+
+/// Checks that a source keeps the contract of [`Source`]; ten or some more items show most, and without an end it is not to
+/// be checked.
+///
+/// - *Lazy*: opening it starts no thread and opens no file, before it is polled (seen on Linux).
+/// - *Reusable*: opened again it gives the same, also while a first one is half-way, and whatever amounts are asked for.
+/// - *Drop releases*: dropped anywhere, it keeps no file open and no thread running (seen on Linux).
+/// - *Origins* are those of the [`Context`], each once, and others in another round of a repeat.
+/// - *Its hint of the length* counts what comes, if nothing fails.
+/// - *By position*, if it says so: of any positions that are [wanted](Context::wanted) it gives what is there, and nothing
+///   else.
+/// - *Resumable*, if it says that it [keeps](Source::keeps) something: stopped after any item, and again, and resumed from
+///   what it kept, it gives what it gives in one go. One that says neither is opened from the beginning, for which it is
+///   enough to be reusable.
+///
+/// Of one that exists [once](crate::Facts::once) no more can be seen than what one opening gives: origins, and the length.
+///
+/// # Panics
+/// If one of them does not hold; the message says which.
+///
+/// # Examples
+/// ```
+/// use datapipes::{Context, Items, Source, testing};
+///
+/// /// The numbers below another; goes on by itself behind what it gave.
+/// struct Below(u64);
+///
+/// impl Source for Below {
+///     type Out = u64;
+///     fn open(&self, cx: &Context) -> Items<u64> {
+///         let (cx, end) = (cx.clone(), self.0);
+///         let first: u64 = match cx.kept() {
+///             Ok(kept) => kept.unwrap_or(0),
+///             Err(error) => return Items::fail(error),
+///         };
+///         Items::generate(async move |out| {
+///             for n in first..end {
+///                 out.keep(&cx, || n);
+///                 out.emit(Ok(datapipes::Item::new(n, cx.origin(n)))).await;
+///             }
+///             out.keep(&cx, || end);
+///         })
+///     }
+///     fn keeps(&self) -> bool {
+///         true
+///     }
+///     fn len_hint(&self) -> Option<u64> {
+///         Some(self.0)
+///     }
+/// }
+///
+/// testing::check_source(&Below(12));
+/// ```
+pub fn check_source<S>(source: &S)
+where
+    S: Source,
+    S::Out: PartialEq + Debug,
+{
+    let facts = source.facts();
+    assert!(
+        !(facts.by_position && source.keeps()),
+        "says that it goes by position, and that it keeps something: a source is one or the other"
+    );
+    let context = context();
+    let open = |_, cx: &Context| vec![source.open(cx)];
+    let node =
+        Node { feeds: Vec::new(), outputs: 1, facts: facts.clone(), apply: &open, context: context.clone() };
+    if facts.once {
+        let whole = Reading::new(vec![source.open(&context)], Way::Turns).read(usize::MAX, 1);
+        check_origins(source, &whole[0], None);
+        return;
+    }
+    check_lazy(|| source.open(&context));
+    let (whole, ways) = node.whole();
+    check_origins(source, &whole[0], Some(&context));
+    node.check_plain(&whole, &ways);
+    check_released(|| {
+        let mut reading = Reading::new(vec![source.open(&context)], Way::Turns);
+        reading.read(whole[0].len() / 2, 1);
+    });
+    if facts.by_position {
+        check_positions(source, &context, &whole[0]);
+    } else if source.keeps() {
+        check_stopped(&node, &ways, "it keeps what it takes to go on");
+    }
+}
+
+/// Of a node that is not the first source of its graph.
+fn context() -> Context {
+    let run = RunInfo {
+        seed: 0,
+        epoch: 0,
+        rank: Rank::default(),
+        uneven: None,
+        cancelled: Arc::default(),
+        offload: None,
+    };
+    Context::new("source".into(), NUMBER, run, 0, Arc::default())
+}
+
+const NUMBER: u16 = 3;
+/// Sources that are open at once: others that open files, or start threads, meanwhile make not so many.
+const MANY: usize = 64;
+
+/// Whether resources grow by what so many sources would make them.
+fn grew(before: &Resources) -> Option<&'static str> {
+    // Others may have closed some meanwhile.
+    let (now, many) = (Resources::now(), MANY / 2);
+    if now.descriptors >= before.descriptors + many {
+        return Some("files open");
+    }
+    (now.threads >= before.threads + many).then_some("threads running")
+}
+
+fn check_lazy<T>(open: impl Fn() -> Items<T>) {
+    let before = Resources::now();
+    let opened: Vec<_> = (0..MANY).map(|_| open()).collect();
+    let problem = grew(&before);
+    drop(opened);
+    assert!(problem.is_none(), "opening it has {} before the first poll", problem.unwrap_or_default());
+}
+
+fn check_released(read_some: impl Fn()) {
+    let before = Resources::now();
+    (0..MANY).for_each(|_| read_some());
+    let begun = std::time::Instant::now();
+    while let Some(problem) = grew(&before) {
+        assert!(begun.elapsed().as_secs() < 2, "dropped half-way, it keeps {problem}");
+        std::thread::yield_now();
+    }
+}
+
+/// Origins, and how many items there are.
+fn check_origins<S: Source>(source: &S, whole: &Outcome<S::Out>, again: Option<&Context>) {
+    let mut seen = HashSet::new();
+    for (_, origin) in whole.iter().flatten() {
+        let number = origin.source();
+        assert!(
+            number == Some(NUMBER),
+            "an origin that is not of this source: of {number:?}, which is {NUMBER}; see `Context::origin`"
+        );
+        assert!(seen.insert(origin.clone()), "two items have the origin {origin}");
+    }
+    if let Some(expected) = source.len_hint().filter(|_| whole.iter().all(std::result::Result::is_ok)) {
+        assert_eq!(whole.len() as u64, expected, "its hint of the length is wrong");
+    }
+    let Some(context) = again else { return };
+    let second = Reading::new(vec![source.open(&context.in_round(1))], Way::Turns).read(usize::MAX, 1);
+    let twice = second.iter().flatten().flatten().find(|(_, origin)| seen.contains(origin));
+    if let Some((_, origin)) = twice {
+        panic!("in another round of a repeat an item has the same origin, {origin}; see `Context::origin`");
+    }
+}
+
+/// Which positions may be wanted: all from each place on, and some of those before.
+fn check_positions<S>(source: &S, context: &Context, whole: &Outcome<S::Out>)
+where
+    S: Source,
+    S::Out: PartialEq + Debug,
+{
+    for from in 0..=whole.len() as u64 {
+        for (every, chunk) in [(usize::MAX, 1), (1, 1), (3, 1), (3, 64), (2, 7)] {
+            let wanted = Wanted::new((0..from).step_by(every).collect(), from);
+            let places = wanted.positions(whole.len() as u64);
+            let expected: Vec<_> = places.map(|at| &whole[at as usize]).collect();
+            let keeper = Keeper { wanted: Some(wanted.clone()), ..Keeper::default() };
+            let opened = source.open(&context.with_keeper(keeper));
+            let seen = Reading::new(vec![opened], Way::Turns).read(usize::MAX, chunk);
+            assert!(
+                seen[0].iter().eq(expected.iter().copied()),
+                "says that it goes by position; of {wanted:?} it gives {:?}, and not {expected:?}",
+                seen[0]
+            );
+        }
+    }
+}
