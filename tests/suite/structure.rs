@@ -50,9 +50,7 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     // Stores and tables may have to block, and may not start work.
     ("datapipes-io/", "run::blocking"),
     // A framework's loader is one of ours, and its data sets may block.
-    ("datapipes-burn/", "loader::Blocking"),
-    ("datapipes-burn/", "loader::DataLoader"),
-    ("datapipes-burn/", "loader::State"),
+    ("datapipes-burn/", "loader"),
     ("datapipes-burn/", "run::blocking"),
     ("datapipes-burn/", "async_trait"),
 ];
