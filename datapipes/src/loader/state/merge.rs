@@ -51,7 +51,7 @@ impl State {
         let mut ranks: Vec<Saved> = states.iter().flat_map(|state| state.0.iter().cloned()).collect();
         ranks.sort_by_key(|saved| saved.rank);
         let world = ranks[0].world;
-        if let Some([one, _]) = ranks.array_windows().find(|[a, b]| a.rank == b.rank) {
+        if let Some([one, _]) = ranks.windows(2).find(|pair| pair[0].rank == pair[1].rank) {
             return Err(refused(format!("two are of rank {}", one.rank)));
         }
         for saved in &ranks {
