@@ -84,13 +84,7 @@ impl Engine {
         }
         let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         if runtime.is_none() {
-            *runtime = Some(
-                tokio::runtime::Builder::new_multi_thread()
-                    .worker_threads(1)
-                    .thread_name("datapipes-io")
-                    .enable_all()
-                    .build()?,
-            );
+            *runtime = Some(super::runtime::start()?);
         }
         Ok(runtime.as_ref().expect("made above").handle().clone())
     }
