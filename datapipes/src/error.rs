@@ -105,7 +105,7 @@ pub enum ErrorKind {
     /// answer in time; twice,
     /// the second time with this item alone.
     Crashed,
-    /// The processes of a part of the graph cannot be started, or end again and again.
+    /// The processes of a part of the graph cannot be started, or end again and again; or threads cannot be started.
     Worker,
 }
 
@@ -132,7 +132,7 @@ const KINDS: [ErrorKind; 16] = [
 impl ErrorKind {
     /// Whether an error of this kind is about one item, so that a policy may skip it.
     ///
-    /// Panics, configuration errors and the loss of all worker processes are not: after them nothing can be said of the items
+    /// Panics, configuration errors and the loss of all workers are not: after them nothing can be said of the items
     /// that follow.
     pub fn is_about_an_item(self) -> bool {
         !matches!(self, ErrorKind::Panic | ErrorKind::Config | ErrorKind::Worker)

@@ -9,8 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use datapipes::index::Weighted;
-use datapipes::pipes::Stop;
-use datapipes::{DataLoader, Graph, Indexed, Order, State, Uneven};
+use datapipes::pipes::{Shuffle, Stop};
+use datapipes::{DataLoader, Epoch, Error, Graph, Indexed, Order, State, Uneven};
+use datapipes_io::formats::TarWriter;
+use datapipes_io::prelude::*;
+use datapipes_io::stores::Memory;
 
 type Make = fn() -> Graph<u64>;
 
@@ -56,7 +59,77 @@ const GRAPHS: &[(&str, Make)] = &[
         };
         Graph::range(0..300).shuffle(25).scan_kept(0, sums).map_random(|n, rng| n * 10 + rng.below(10))
     }),
+    // In processes, where there are any: the order is that of threads.
+    ("apart", || {
+        let part = |numbers: Graph<u64>| numbers.map_random(|n, rng| n * 10 + rng.below(10));
+        Graph::range(0..400).shuffle(30).in_processes(2, part).shuffle(12)
+    }),
+    ("apart_in_pieces", || {
+        let part =
+            |numbers: Graph<u64>| numbers.filter(|n| n % 3 != 1).flat_map(|n| (0..n % 4).map(move |k| n + k));
+        Graph::range(0..500)
+            .shuffle(20)
+            .in_processes(2, part)
+            .shuffle(25)
+            .batch(3)
+            .map(|batch| batch.into_iter().sum())
+    }),
+    ("listed", || {
+        let files = (0..90).map(|n| (format!("{}/{}.txt", n % 4, n * 37 % 90), n.to_string()));
+        Memory::from_iter(files)
+            .list_files("*/*.txt")
+            .shuffle(25)
+            .load_files()
+            .try_map(|file| number(&file.data))
+    }),
+    ("tars", || {
+        let files = tars().list_files("*.tar").shuffle(6);
+        files.stream_untar().samples().shuffle(20).try_map(|sample| number(sample.get("txt")?))
+    }),
 ];
+
+fn number(bytes: &[u8]) -> Result<u64, Error> {
+    std::str::from_utf8(bytes).map_err(Error::user)?.parse().map_err(Error::user)
+}
+
+/// Archives of several sizes, of which each sample has a number and something beside it.
+fn tars() -> Memory {
+    Memory::from_iter((0..15).map(|shard| {
+        let mut archive = TarWriter::new(Vec::new());
+        for sample in 0..5 + shard % 4 {
+            let (key, number) = (format!("{shard}-{sample}"), shard * 100 + sample);
+            archive.append(&format!("{key}.bin"), &[7; 700]).unwrap();
+            archive.append(&format!("{key}.txt"), number.to_string().as_bytes()).unwrap();
+        }
+        (format!("{shard:02}.tar"), archive.finish().unwrap())
+    }))
+}
+
+type MakeRanked = fn(usize) -> Graph<Vec<u64>>;
+
+/// Graphs of a job with ranks, by how many there are; whether the global batches are the same for any number.
+const RANKED: &[(&str, bool, MakeRanked)] = &[
+    ("merged", false, |_| {
+        let own = Graph::range(0..700).shuffle(40).sharding_filter().filter(|n| n % 5 != 3);
+        own.pipe(Shuffle::new(9).within_rank()).batch(3)
+    }),
+    ("merged_elastic", true, |world| {
+        Indexed::range(480).shuffle().shard().fetch().map(|n| n * 2).batch(24 / world)
+    }),
+];
+
+/// How many ranks there were, and how many steps each had taken.
+const RANKS: usize = 4;
+const STEPS: usize = 7;
+
+fn ranked(make: MakeRanked, rank: usize, world: usize, workers: usize) -> DataLoader<Vec<u64>> {
+    let builder = DataLoader::builder(make(world)).seed(42).workers(workers).rank(rank, world);
+    builder.uneven(Uneven::Drop).resumable().build().unwrap()
+}
+
+fn batches(epoch: Epoch<Vec<u64>>) -> Vec<Vec<u64>> {
+    epoch.blocking().map(Result::unwrap).collect()
+}
 
 /// The graph that is read as rank 1 of 3.
 const RANK: &str = "rank";
@@ -94,6 +167,20 @@ fn row_124_orders_are_pinned() {
             .unwrap();
     }
     let pinned = fs::read_to_string(folder().join("orders.txt")).unwrap_or_default();
+    for (name, _, make) in RANKED {
+        for rank in 0..RANKS {
+            let items = batches(ranked(*make, rank, RANKS, 2).epoch(3)).concat();
+            let first: Vec<String> = items.iter().take(8).map(u64::to_string).collect();
+            writeln!(
+                lines,
+                "{name} {rank}/{RANKS}: {} … {} items, {:016x}",
+                first.join(" "),
+                items.len(),
+                hash(&items)
+            )
+            .unwrap();
+        }
+    }
     assert_eq!(pinned, lines, "iteration order has changed, which is a breaking change; see CONTRIBUTING.md");
 }
 
@@ -148,6 +235,48 @@ fn states_of_older_versions_go_on() {
     assert!(read >= GRAPHS.len(), "{read} states");
 }
 
+/// What all ranks of a job had saved goes on with as many ranks, and with fewer: each reads what is left of some, in turn; or, where
+/// the global batches are those of any number, with any number, as if it had always been so.
+#[test]
+fn merged_states_of_older_versions_go_on() {
+    let mut read = 0;
+    for version in
+        fs::read_dir(folder().join("states")).expect("kept states").map(|entry| entry.unwrap().path())
+    {
+        for (name, elastic, make) in RANKED {
+            // A graph that is newer than the version has none.
+            let Ok(bytes) = fs::read(version.join(format!("{name}.state"))) else { continue };
+            let state = State::from_bytes(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(state.delivered(), (RANKS * STEPS) as u64, "{name}");
+            let rests: Vec<_> = (0..RANKS)
+                .map(|rank| batches(ranked(*make, rank, RANKS, 0).epoch(3)).split_off(STEPS))
+                .collect();
+            for now in [1, 2, 3, 4, 8] {
+                for (rank, workers) in (0..now).zip([0, 2].into_iter().cycle()) {
+                    let resumed = ranked(*make, rank, now, workers).resume(&state);
+                    if !elastic && !RANKS.is_multiple_of(now) {
+                        assert!(resumed.is_err(), "{name}, {now} ranks");
+                        continue;
+                    }
+                    let expected = match elastic {
+                        true => batches(ranked(*make, rank, now, 0).epoch(3)).split_off(STEPS),
+                        false => in_turn(rests.iter().skip(rank).step_by(now)),
+                    };
+                    assert_eq!(batches(resumed.unwrap()), expected, "{name}, rank {rank} of {now}");
+                }
+            }
+            read += 1;
+        }
+    }
+    assert!(read >= RANKED.len(), "{read} states");
+}
+
+/// One of each after the other, as long as there are any.
+fn in_turn<'a>(rests: impl Iterator<Item = &'a Vec<Vec<u64>>> + Clone) -> Vec<Vec<u64>> {
+    let longest = rests.clone().map(Vec::len).max().unwrap_or(0);
+    (0..longest).flat_map(|step| rests.clone().filter_map(move |rest| rest.get(step).cloned())).collect()
+}
+
 /// Writes the states of this version, where there are none yet: for who raises the version of the format.
 #[test]
 #[ignore = "writes files"]
@@ -168,6 +297,19 @@ fn write_states_of_this_version() {
                     fs::write(path.with_extension("delivered"), lines).unwrap();
                 }
             }
+        }
+    }
+    for (name, _, make) in RANKED {
+        let path = folder.join(format!("{name}.state"));
+        let states: Vec<State> = (0..RANKS)
+            .map(|rank| {
+                let mut epoch = ranked(*make, rank, RANKS, 2).epoch(3).blocking();
+                assert_eq!(epoch.by_ref().take(STEPS).map(Result::unwrap).count(), STEPS);
+                epoch.state().unwrap()
+            })
+            .collect();
+        if !path.exists() {
+            fs::write(&path, State::merge(&states).unwrap().to_bytes()).unwrap();
         }
     }
 }

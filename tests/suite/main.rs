@@ -17,6 +17,7 @@ mod resume;
 mod review;
 mod rows;
 mod samples;
+mod shuffles;
 mod structure;
 
 // Parts of graphs run in children of this executable.

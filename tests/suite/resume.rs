@@ -134,9 +134,9 @@ impl<'a> Trip<'a> {
             self.items.push(shown.map_err(|error| error.to_string()));
         }
         let state = epoch.state().expect("a state");
-        // Through bytes, as to another process; asked for twice, it is the same.
+        // Asked for twice, it is the same.
         assert_eq!(epoch.state().expect("a state").delivered(), state.delivered());
-        self.state = Some(State::from_bytes(&state.to_bytes()).expect("the same state"));
+        self.state = Some(carried(&state));
     }
 
     fn outcome(self) -> Outcome {
@@ -144,6 +144,16 @@ impl<'a> Trip<'a> {
         skipped.sort();
         Outcome { items: self.items, skipped }
     }
+}
+
+/// As it comes to another process: through bytes, and through text.
+fn carried(state: &State) -> State {
+    let read = State::from_bytes(&state.to_bytes()).expect("the same state");
+    assert!(read == *state);
+    let text = serde_json::to_string(&read).expect("it can be written");
+    let read: State = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert!(read == *state && read.to_bytes() == state.to_bytes(), "{text}");
+    read
 }
 
 /// One after the other with the same seed and epoch.
@@ -231,7 +241,7 @@ impl Ranks<'_> {
             given.push(shown.map_err(|error| error.to_string()));
         }
         let state = epoch.state().expect("a state");
-        (given, State::from_bytes(&state.to_bytes()).expect("the same state"))
+        (given, carried(&state))
     }
 
     fn go_on(&self, runs: &[Run; 2], stop: usize, [then, now]: [usize; 2]) -> Result<(), TestCaseError> {
@@ -252,6 +262,7 @@ impl Ranks<'_> {
         }
         // Who has ended in an error has no rest; and ranks that do not stand at one step cannot be put together.
         let Ok(state) = State::merge(&states) else { return Ok(()) };
+        let state = carried(&state);
         if first.iter().any(|given| given.last().is_some_and(Result::is_err)) {
             return Ok(());
         }

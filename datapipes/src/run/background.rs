@@ -132,7 +132,7 @@ impl Background {
         match super::spawn_thread(format!("datapipes-{name}"), body) {
             Ok(_) => State::Running(Driver { take: Some(Box::new(take)), consumed, need, abort, ended }),
             Err(error) => {
-                let error = Error::new(ErrorKind::Io, "cannot start a thread").with_source(error);
+                let error = Error::new(ErrorKind::Worker, "cannot start a thread").with_source(error);
                 State::Failed(Some(edge.fail_chunk(error)))
             }
         }

@@ -11,6 +11,7 @@
 //! - [`ahead`]: reads an epoch on such a thread and uploads what comes, ahead of the consumer.
 //! - [`children`]: processes of their own for parts of a graph.
 //! - [`replay`]: one sample once more, node by node.
+//! - [`runtime`]: the async runtime for I/O, where the caller has none.
 //! - [`engine`]: wires a flow by its plan.
 //! - [`blocking`](blocking()): blocking work of stores and tables, which have no graph around them.
 
@@ -26,6 +27,7 @@ mod morsel;
 mod pieced;
 mod pool;
 mod replay;
+mod runtime;
 mod segment;
 mod sieve;
 mod stable;

@@ -19,7 +19,7 @@ use crate::rows::{RowCursor, Rows};
 use crate::run::children::{Job, Lease, RunFacts};
 use crate::run::pool::Pool;
 use crate::run::segment::SegmentGauge;
-use crate::{Context, Error, Work};
+use crate::{Context, Error, ErrorKind, Work};
 
 /// Items that a morsel's queue may hold before its worker goes on to something else.
 const SLOT_ITEMS: usize = 256;
@@ -83,9 +83,8 @@ enum Running {
         _task: async_task::Task<()>,
     },
     Io(tokio::task::JoinHandle<()>),
-    /// The crew sees that nobody takes what comes.
-    #[cfg(target_os = "linux")]
-    Crew,
+    /// Nothing runs here: a crew has it, which sees that nobody takes what comes, or it has failed already.
+    Elsewhere,
 }
 
 impl Drop for Running {
@@ -146,9 +145,34 @@ pub(super) struct Morsel {
 }
 
 impl Morsel {
+    /// One that failed as a whole.
+    fn failed(error: Error, items: usize, line: &Line, bytes: usize) -> Morsel {
+        let (mut put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes });
+        let ringer = Ringer(Some(line.bell.clone()));
+        put.put(line.chain.output().fail_chunk(line.chain.name(error)), Weight { items: 1, bytes: 0 });
+        // The queue must end before the bell rings.
+        drop(put);
+        drop(ringer);
+        Morsel {
+            slot: Box::new(take),
+            _running: Running::Elsewhere,
+            fate: Arc::new(Fate { spent: AtomicU64::new(0), complete: AtomicBool::new(true) }),
+            items,
+            out: Weight::default(),
+            begin: 0,
+            overtaken: 0,
+        }
+    }
+
     /// Starts a piece of the input on its way, whose first item is number `first`. Its queue holds up to so many bytes.
     /// Dropping it cancels it.
     pub(super) fn start(chunk: AnyChunk, first: u64, line: &Line, bytes: usize) -> Morsel {
+        if let Spawner::Pool(pool, _) = &line.spawner
+            && let Err(error) = pool.start()
+        {
+            let error = Error::new(ErrorKind::Worker, "cannot start a worker thread").with_source(error);
+            return Morsel::failed(error, chunk.len, line, bytes);
+        }
         let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes });
         let items = chunk.len;
         let fate = Arc::new(Fate::default());
@@ -175,7 +199,7 @@ impl Morsel {
                 put,
                 ringer,
             });
-            let (slot, running) = (Box::new(take), Running::Crew);
+            let (slot, running) = (Box::new(take), Running::Elsewhere);
             return Morsel {
                 slot,
                 _running: running,

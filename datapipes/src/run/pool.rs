@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -77,16 +78,20 @@ impl Pool {
         Pool { shared: Arc::new(shared), threads: Mutex::default(), workers }
     }
 
-    /// Starts a task. Dropping what is returned cancels it, at its next await at the latest.
+    /// Starts a task, for threads that were [started](Pool::start). Dropping what is returned cancels it, at its next await
+    /// at the latest.
     pub(crate) fn spawn(&self, depth: usize, future: impl Future<Output = ()> + Send + 'static) -> Task<()> {
-        self.start();
         let shared = self.shared.clone();
         let (runnable, task) = async_task::spawn(future, move |job| shared.push(depth, job));
         runnable.schedule();
         task
     }
 
-    fn start(&self) {
+    /// Starts the threads that are missing. Fewer than asked for are enough.
+    ///
+    /// # Errors
+    /// There is none, and none can be started.
+    pub(crate) fn start(&self) -> io::Result<()> {
         let mut threads = lock(&self.threads);
         while threads.len() < self.workers {
             let shared = self.shared.clone();
@@ -102,16 +107,17 @@ impl Pool {
                 Err(error) => {
                     self.shared.lock().alive -= 1;
                     if threads.is_empty() {
-                        panic!("cannot start a worker thread: {error}");
+                        return Err(error);
                     }
                     let started = threads.len();
                     crate::error::quietly(|| {
                         tracing::warn!(%error, started, "fewer worker threads than asked for");
                     });
-                    return;
+                    return Ok(());
                 }
             }
         }
+        Ok(())
     }
 }
 

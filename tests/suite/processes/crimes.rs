@@ -160,7 +160,7 @@ pub fn is_gone(process: u32) -> bool {
 }
 
 /// Waits until something is so; not for ever.
-pub fn soon(what: &str, is: impl Fn() -> bool) {
+pub fn soon(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !is() {
         assert!(Instant::now() < deadline, "not after 10 s: {what}");

@@ -8,11 +8,15 @@
 mod crimes;
 mod crossing;
 mod faults;
+mod gates;
+mod killed;
 mod parents;
 mod placing;
+mod resuming;
 mod rows;
 mod shapes;
 mod soak;
+mod starting;
 
 use datapipes::DataLoader;
 

@@ -424,7 +424,9 @@ impl Shared {
 
     /// There is no going on: all that is asked for fails.
     pub(super) fn break_off(&self, error: Error) {
-        let (kind, said) = (error.kind(), error.cause());
+        // It is about none of the items, whatever its kind: no policy may skip it.
+        let kind = if error.kind().is_about_an_item() { ErrorKind::Worker } else { error.kind() };
+        let said = error.cause();
         let said = said.strip_prefix(&format!("{kind}: ")).map(str::to_owned).unwrap_or(said);
         self.broken.borrow_mut().get_or_insert((kind, said));
         let pending = std::mem::take(&mut *self.pending.borrow_mut());

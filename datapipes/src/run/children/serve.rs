@@ -86,7 +86,10 @@ impl Part {
         })?;
         // In this order, and before anything of the user runs.
         isolate::apply(&hello.processes)?;
-        isolate::watch(lifeline).map_err(Error::io)?;
+        isolate::watch(lifeline).map_err(|error| {
+            Error::new(ErrorKind::Worker, "cannot start the thread that watches its parent")
+                .with_source(error)
+        })?;
         let lines = Lines::collect(hello.level);
         let mut ends = None;
         let mut above = None;

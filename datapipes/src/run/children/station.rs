@@ -81,13 +81,20 @@ impl Station {
         self.shared.set_idle(self.place, false);
         drop(running);
         let place = self.place;
-        let mut kind = ErrorKind::Crashed;
+        let (mut kind, mut wait) = (ErrorKind::Crashed, Duration::ZERO);
         let how = match end {
             End::Dismissed => {
                 // First the child, which may be writing to rows of theirs.
                 drop(child);
                 tasks.into_iter().for_each(|task| self.shared.give_back(task.number, task.job));
                 return;
+            }
+            // What was in the way may go away, as where it cannot be started.
+            End::Refused(error) if error.kind() == ErrorKind::Worker => {
+                wait = Duration::from_millis(10) * (self.shared.deaths() + 1) as u32;
+                let (kind, said) = (error.kind().to_string(), error.cause());
+                let said = said.strip_prefix(&format!("{kind}: ")).unwrap_or(&said);
+                child.obituary(|_| format!("could not begin: {said}"))
             }
             End::Refused(error) => {
                 drop(child);
@@ -115,7 +122,10 @@ impl Station {
         let goes_on = self.shared.death(place, &how, ready && tasks.is_empty());
         self.sort_out(tasks, ready, kind, &how).await;
         if !goes_on {
-            self.give_up();
+            return self.give_up();
+        }
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
         }
     }
 

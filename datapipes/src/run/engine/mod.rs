@@ -79,13 +79,7 @@ impl Engine {
         }
         let mut runtime = lock(&self.runtime);
         if runtime.is_none() {
-            *runtime = Some(
-                tokio::runtime::Builder::new_multi_thread()
-                    .worker_threads(1)
-                    .thread_name("datapipes-io")
-                    .enable_all()
-                    .build()?,
-            );
+            *runtime = Some(crate::run::runtime::start()?);
         }
         Ok(runtime.as_ref().expect("made above").handle().clone())
     }
