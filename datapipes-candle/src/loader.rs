@@ -1,10 +1,13 @@
 //! A loader that gives candle's tensors and candle's errors.
 
+mod agreed;
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
+pub use agreed::CandleAgreed;
 use candle_core::{Device, Error, Result};
 use datapipes::{
     Blocking, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Edited, Epoch, Item, State,
@@ -298,6 +301,8 @@ pub struct CandleBlocking<U>(Box<dyn Batches<U> + Send>);
 trait Batches<U> {
     fn next(&mut self) -> Option<Result<U>>;
     fn state(&self) -> datapipes::Result<State>;
+    fn fail_last(&mut self);
+    fn end_without_last(&mut self);
 }
 
 /// Batches that are made candle's where they are taken.
@@ -315,6 +320,12 @@ impl<T: Send + 'static, U> Batches<U> for Here<T, U> {
     fn state(&self) -> datapipes::Result<State> {
         self.0.state()
     }
+    fn fail_last(&mut self) {
+        self.0.fail_last();
+    }
+    fn end_without_last(&mut self) {
+        self.0.end_without_last();
+    }
 }
 
 impl<T: Send + 'static, U: Send + 'static> Batches<U> for DeviceBlocking<T, U> {
@@ -323,6 +334,12 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for DeviceBlocking<T, U> {
     }
     fn state(&self) -> datapipes::Result<State> {
         DeviceBlocking::state(self)
+    }
+    fn fail_last(&mut self) {
+        DeviceBlocking::fail_last(self);
+    }
+    fn end_without_last(&mut self) {
+        DeviceBlocking::end_without_last(self);
     }
 }
 

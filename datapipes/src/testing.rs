@@ -13,6 +13,7 @@
 //!
 //! Everything in here panics, with what is wrong, where the contract does not hold: it is for tests.
 
+mod errors;
 mod feed;
 mod join;
 mod node;

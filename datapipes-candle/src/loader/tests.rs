@@ -192,3 +192,45 @@ fn a_batch_that_could_not_be_moved_comes_again() {
         assert_eq!(rest.map(|n| n.unwrap()).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
     }
 }
+
+/// By both ways: ranks end together, what was ready does not count, and what the exchange failed for comes again.
+#[test]
+fn ranks_that_agree_end_together() {
+    let samples = Graph::range(0..50).shuffle(50).map(|n| ([n as f32; 3], n as i64));
+    let loader =
+        DataLoader::builder(samples.batch(8).collate()).seed(3).workers(2).resumable().build().unwrap();
+    let whole: Vec<_> = loader_values(&CandleLoader::new(&loader, &Device::Cpu));
+    for candle in [CandleLoader::new(&loader, &Device::Cpu), staged(&loader, &Device::Cpu).depth(2)] {
+        for others in [0, 1, 4, 9] {
+            let mut step = 0;
+            let mut epoch = candle.epoch(0).blocking().agreed(|mine| {
+                step += 1;
+                Ok(mine && step <= others)
+            });
+            let seen: Vec<_> = epoch.by_ref().map(|batch| values(&batch.unwrap())).collect();
+            assert_eq!(seen, whole[..others.min(7)]);
+            assert!(epoch.next().is_none() && epoch.state().unwrap().is_finished());
+            assert_eq!(epoch.state().unwrap().delivered(), others.min(7) as u64);
+
+            let mut step = 0;
+            let mut epoch = candle.epoch(0).blocking().agreed(|mine| {
+                step += 1;
+                if step > others { Err(Error::Msg("gone".into())) } else { Ok(mine) }
+            });
+            let mut seen: Vec<_> = epoch.by_ref().collect();
+            if others < 7 {
+                assert_eq!(seen.pop().unwrap().unwrap_err().to_string(), "gone");
+            }
+            let mut seen: Vec<_> = seen.into_iter().map(|batch| values(&batch.unwrap())).collect();
+            let rest = candle.resume(&epoch.state().unwrap()).unwrap().blocking();
+            seen.extend(rest.map(|batch| values(&batch.unwrap())));
+            assert_eq!(seen, whole, "failed at {others}");
+        }
+        let wrong = candle.epoch(0).blocking().agreed(|_| Ok(true)).last().unwrap().unwrap_err();
+        assert!(wrong.to_string().contains("ranks went on with a step"), "{wrong}");
+    }
+}
+
+fn loader_values(loader: &CandleLoader<Pair, (Tensor, Tensor)>) -> Vec<(Vec<Vec<f32>>, Vec<i64>)> {
+    loader.epoch(0).blocking().map(|batch| values(&batch.unwrap())).collect()
+}

@@ -47,6 +47,9 @@ impl Plan {
                         let again = BETWEEN.saturating_mul(each).saturating_add(held);
                         format!("resumes with up to {again} items again")
                     }
+                    None if held == 0 => {
+                        format!("resumes with what makes up to {BETWEEN} of the items it gives")
+                    }
                     None => format!(
                         "resumes with up to {held} items again, and with what makes up to {BETWEEN} of those it gives"
                     ),
@@ -107,7 +110,7 @@ mod tests {
         let members = Graph::range(0..archives).flat_map(|n| (0..16).map(move |m| 16 * n + m)).pipe(a);
         // Cheap items first, so that places come to lie far apart, and dear ones behind.
         let spin = move |n: u64| {
-            let rounds = if n > dear_from { 3000 } else { 1 };
+            let rounds = if n > dear_from { 300 } else { 1 };
             (0..rounds).fold(n, |n, _| std::hint::black_box(n))
         };
         let graph = members.shuffle(1000).pipe(b).filter(|n| n % 2 == 0).map(spin).pipe(c).batch(size);
@@ -123,8 +126,8 @@ mod tests {
 
     #[test]
     fn no_more_is_taken_again_than_the_plan_says() {
-        let archives = 6000;
-        for (size, dear_from) in [(8, u64::MAX), (8, 80_000), (1, u64::MAX)] {
+        let archives = 1500;
+        for (size, dear_from) in [(8, u64::MAX), (8, 12_000), (1, u64::MAX)] {
             let tallies = Tallies::default();
             let loader = loader(&tallies, size, archives, dear_from);
             let plan = loader.explain();
@@ -138,7 +141,7 @@ mod tests {
             let (items, _) = run(loader.epoch(0), usize::MAX);
             let whole = tallies.take();
             assert_eq!((whole, items), ([16 * archives, 16 * archives, 8 * archives], 8 * archives));
-            for stop in [1, 100, 3000, 5999] {
+            for stop in [1, 100, 1400] {
                 let (before, state) = run(loader.epoch(0), stop);
                 let first = tallies.take();
                 let (behind, _) = run(loader.resume(&state).unwrap(), usize::MAX);
@@ -192,7 +195,7 @@ mod tests {
             ("from_iter", "(resumes from its beginning, and leaves out what it had given)"),
             ("mux", "(resumes with what makes up to 66560 of the items it gives)"),
             ("filter", "(resumes with all of each piece of its input that something is missing of)"),
-            ("scan", "(resumes with up to 0 items again, and with what makes up to 66560 of those it gives)"),
+            ("scan", "(resumes with what makes up to 66560 of the items it gives)"),
         ] {
             let line = plan.lines().find(|line| line.contains(&format!("─ {node}"))).unwrap_or(&plan);
             assert!(line.contains(words), "{line}");

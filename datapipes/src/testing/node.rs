@@ -1,17 +1,16 @@
 //! What the checks of sources, joins and splits have in common: a node, run in every way that its readers may.
 
 use std::fmt::Debug;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{self, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::feed::{Feed, Opening};
-use super::{Gauge, MARK, Outcome, outcome};
+use super::{Gauge, Outcome, outcome};
 use crate::graph::AnyItems;
 use crate::items::Demand;
-use crate::{Chunk, Context, ErrorKind, Facts, Items, Origin};
+use crate::{Chunk, Context, ErrorKind, Facts, Items};
 
 /// What makes the streams of a node.
 pub(super) type Apply<'a, T> = &'a dyn Fn(Vec<AnyItems>, &Context) -> Vec<Items<T>>;
@@ -281,72 +280,6 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
             }
         }
     }
-
-    /// Errors of its inputs, and a panic, come out.
-    pub fn check_errors(&self, whole: &[Outcome<T>], way: Way) {
-        for input in 0..self.feeds.len() {
-            let len = self.feeds[input].len();
-            for before in [0, len / 2, len] {
-                self.check_error(whole, way, (input, before));
-            }
-            let gauge = Gauge::default();
-            let seen = catch_unwind(AssertUnwindSafe(|| {
-                let inputs = self.open(&self.clean(), |at, opening| {
-                    if at == input {
-                        opening.sequence.clear();
-                        (opening.panics, opening.gauge) = (true, Some(gauge.clone()));
-                    }
-                });
-                Reading::new(self.apply(inputs, &self.context), way).read(usize::MAX, 1)
-            }));
-            let arrived = seen.map_or(true, |seen| seen.iter().flatten().any(is_mark));
-            assert!(arrived || gauge.polls() == 0, "a panic of input {input} is swallowed");
-        }
-    }
-
-    fn check_error(&self, whole: &[Outcome<T>], way: Way, (input, before): (usize, usize)) {
-        let mut sequences = self.clean();
-        sequences[input] = self.feeds[input].failing(&[before]);
-        let taken = Arc::new(AtomicU64::new(0));
-        let inputs = self.open(&sequences, |at, opening| {
-            opening.taken = (at == input).then(|| taken.clone());
-        });
-        let mut seen = Reading::new(self.apply(inputs, &self.context), way).read(usize::MAX, 1);
-        let place = format!("an error in input {input}, before its item {before}");
-        let errors: Vec<usize> =
-            seen.iter().map(|seen| seen.iter().filter(|item| is_mark(item)).count()).collect();
-        let was_taken = taken.load(Ordering::Relaxed) > before as u64;
-        assert!(
-            !was_taken || errors.iter().any(|&errors| errors > 0),
-            "{place}, was taken, and did not come out"
-        );
-        for (at, seen) in seen.iter_mut().enumerate() {
-            let errors = errors[at];
-            assert!(errors <= 1, "{place}, came out {errors} times: {seen:?}");
-            let Some(first) = seen.iter().position(is_mark) else { continue };
-            assert!(
-                whole[at].starts_with(&seen[..first]),
-                "{place}, came out of its place: before it there is {:?}, and without it {:?}",
-                &seen[..first],
-                whole[at]
-            );
-            let behind = |item: &std::result::Result<(T, Origin), String>| {
-                let (_, origin) = item.as_ref().ok()?;
-                index_in(origin, input).filter(|&index| index >= before as u64)
-            };
-            // Who keeps the order of an input passes its errors on before what comes behind them.
-            let keeps_order =
-                whole[at].iter().filter_map(|item| index_in(&item.as_ref().ok()?.1, input)).is_sorted();
-            let late = seen[..first].iter().find_map(behind).filter(|_| keeps_order);
-            assert!(late.is_none(), "{place}, came out of its place: behind item {late:?} of that input");
-            seen.retain(|item| !is_mark(item));
-            // What passes on what it gets has lost nothing; what pairs items may have to leave out a partner.
-            if self.facts.selects && !self.facts.needs_order {
-                let lost = whole[at].iter().find(|item| !seen.contains(item));
-                assert!(lost.is_none() && seen.len() == whole[at].len(), "{place}, costs another: {lost:?}");
-            }
-        }
-    }
 }
 
 /// Whether a hint of the length is right, for inputs of these lengths and where one of them is not known.
@@ -360,23 +293,9 @@ pub(super) fn check_len(lens: &[u64], whole: u64, hint: impl Fn(&[Option<u64>]) 
     }
 }
 
-/// Of the items of an input that one is made of, the last.
-fn index_in(origin: &Origin, input: usize) -> Option<u64> {
-    match (origin.parts(), origin.parent()) {
-        ([], None) => (origin.source() == u16::try_from(input).ok()).then(|| origin.index()),
-        ([], Some(parent)) => index_in(parent, input),
-        (parts, _) => parts.iter().filter_map(|part| index_in(part, input)).max(),
-    }
-}
-
 /// Whether one output ran so far ahead of the others that their buffers did not do.
 pub(super) fn is_overrun<T>(item: &crate::Result<T>) -> bool {
     item.as_ref().is_err_and(|error| error.kind() == ErrorKind::Config)
-}
-
-/// Whether it is the error that was put into an input.
-pub(super) fn is_mark<T>(item: &std::result::Result<T, String>) -> bool {
-    item.as_ref().is_err_and(|text| text.contains(MARK))
 }
 
 #[cfg(test)]
