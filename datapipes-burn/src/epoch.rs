@@ -14,7 +14,7 @@ use crate::{BurnLoader, Waits};
 pub(crate) struct Reading<B>(Arc<Mutex<Stage<B>>>);
 
 enum Stage<B> {
-    Running(Blocking<B>),
+    Running(Box<Blocking<B>>),
     /// Where it stood at its end, or why that is not known.
     Ended(Result<State>),
 }
@@ -27,7 +27,7 @@ impl<B> Clone for Reading<B> {
 
 impl<B: Send + 'static> Reading<B> {
     pub fn new(epoch: Blocking<B>) -> Self {
-        Reading(Arc::new(Mutex::new(Stage::Running(epoch))))
+        Reading(Arc::new(Mutex::new(Stage::Running(Box::new(epoch)))))
     }
 
     /// Behind the last batch that was taken. Waits for one that is being taken.
