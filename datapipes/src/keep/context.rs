@@ -6,7 +6,7 @@ use super::{Keep, Recorder, Unordered, Wanted};
 use crate::wire::{pack, unpack};
 use crate::{Context, Error, Result, Wire};
 
-/// What a node of a loader that can go on is given.
+/// What a node of a resumable loader is given.
 #[derive(Clone, Default)]
 pub(crate) struct Keeper {
     pub recorder: Option<Arc<Recorder>>,

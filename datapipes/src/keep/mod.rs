@@ -1,4 +1,4 @@
-//! Where streams stand, so that a stopped epoch can go on: what pipes keep, and how positions lead up the graph.
+//! Where streams stand, so that a stopped epoch can be resumed: what pipes keep, and how positions lead up the graph.
 //!
 //! A *position* is a number of items and errors that came over an edge since the epoch began. Positions lead from the
 //! consumer up: what is one-in-one-out has the position of its input; what distributes over concatenation keeps a log of
@@ -49,7 +49,7 @@ impl Point {
     }
 }
 
-/// What is known of the way that a stream took, to be gone again.
+/// What is known of how a stream came about, so that it can be had again.
 pub(crate) trait Trace: Send + Sync {
     /// Writes down what it takes to have the stream from a point on once more.
     fn save(&self, point: Point, to: &mut Saving);

@@ -38,7 +38,7 @@ impl Given {
     }
 }
 
-/// The way through a node that gives what it got in another order: a segment in bounded or arrival order, and what is
+/// The trace of a node that gives what it got in another order: a segment in bounded or arrival order, and what is
 /// below one. What is done again would come in yet another order, so nothing is: what was not delivered goes through once
 /// more, and nothing else.
 pub(crate) struct Unordered {

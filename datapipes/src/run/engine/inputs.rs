@@ -141,7 +141,7 @@ impl EpochRun {
         for (&input, wanted) in node.inputs.iter().zip(wanteds) {
             let Wired { items, trace } = self.stream(input, round, wanted.as_ref());
             inputs.push((items, &self.engine.flow.nodes[input.0].node.edge));
-            let trace = trace.expect("everything in a loader that can go on has a trace");
+            let trace = trace.expect("everything in a resumable loader has a trace");
             traces.push((wanted.unwrap_or_else(|| Wanted::since(0)), trace));
         }
         let recorder = self.recorder(id, traces, cursor);
@@ -242,7 +242,7 @@ impl EpochRun {
         let cursor = self.cursor(id, wanted);
         let of_input = cursor.and_then(|cursor| cursor.inputs.first()).map(Input::wanted).or(wanted.cloned());
         let Wired { items, trace } = self.stream(above, round, of_input.as_ref());
-        let trace = trace.expect("everything in a loader that can go on has a trace");
+        let trace = trace.expect("everything in a resumable loader has a trace");
         let begun = of_input.unwrap_or_else(|| Wanted::since(0));
         let name = self.engine.flow.nodes[id].name.clone();
         let marks = (self.is_unordered(above.0), identity);
