@@ -282,20 +282,17 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
                 return Poll::Ready(Some(chunk));
             }
             if missing == 0 {
-                // Each new item takes the place of a random one, which leaves in its stead.
-                let (values, origins) = chunk.columns_mut();
-                let mut note = self.book.as_mut().map(|book| {
-                    let number = self.size as u64 + book.kept.steps;
-                    book.kept.steps += values.len() as u64;
-                    (&mut book.items[..], number)
-                });
-                for (value, origin) in values.iter_mut().zip(origins) {
-                    let place = self.rng.below(self.size as u64) as usize;
-                    std::mem::swap(value, &mut self.values[place]);
-                    std::mem::swap(origin, &mut self.origins[place]);
-                    if let Some((items, number)) = &mut note {
-                        items[place] = *number;
-                        *number += 1;
+                let columns = (&mut self.values[..self.size], &mut self.origins[..self.size]);
+                match &mut self.book {
+                    None => swap_in(&mut chunk, columns, &mut self.rng, |_| ()),
+                    Some(book) => {
+                        let (items, mut number) =
+                            (&mut book.items[..self.size], self.size as u64 + book.kept.steps);
+                        book.kept.steps += (chunk.len() - chunk.errors()) as u64;
+                        swap_in(&mut chunk, columns, &mut self.rng, move |place| {
+                            items[place] = number;
+                            number += 1;
+                        });
                     }
                 }
                 return Poll::Ready(Some(chunk));
@@ -321,6 +318,25 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
         }
         let chunk = Chunk::from_columns(values, origins);
         Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
+    }
+}
+
+/// Each item of a chunk takes the place of a random one, which leaves in its stead.
+#[inline]
+fn swap_in<T>(
+    chunk: &mut Chunk<T>,
+    (values, origins): (&mut [T], &mut [Origin]),
+    rng: &mut Rng,
+    mut note: impl FnMut(usize),
+) {
+    // One check of the place does for all columns, which are equally long.
+    let origins = &mut origins[..values.len()];
+    let (new_values, new_origins) = chunk.columns_mut();
+    for (value, origin) in new_values.iter_mut().zip(new_origins) {
+        let place = rng.below(values.len() as u64) as usize;
+        std::mem::swap(value, &mut values[place]);
+        std::mem::swap(origin, &mut origins[place]);
+        note(place);
     }
 }
 
