@@ -1,6 +1,6 @@
 //! States in text.
 
-use datapipes::{Graph, State};
+use datapipes::{DataLoader, Graph, State, Uneven};
 use serde_json::{Value, json};
 
 use super::{begun, loader};
@@ -17,9 +17,33 @@ fn refused(value: &Value) -> String {
     error.to_string()
 }
 
+/// Of two ranks.
+fn merged() -> State {
+    let of = |rank| {
+        let graph = Graph::range(0..40).sharding_filter().filter(|n| n % 5 != 0).batch(4);
+        let loader = DataLoader::builder(graph).workers(0).rank(rank, 2).uneven(Uneven::Drop).resumable();
+        let mut epoch = loader.build().unwrap().epoch(0).blocking();
+        assert_eq!(epoch.by_ref().take(2).count(), 2);
+        epoch.state().unwrap()
+    };
+    State::merge(&[of(0), of(1)]).unwrap()
+}
+
 #[test]
 fn a_state_goes_through_json() {
-    let state = state();
+    goes_through(state());
+}
+
+#[test]
+fn a_state_of_several_ranks_goes_through_json() {
+    let mut value = serde_json::to_value(merged()).unwrap();
+    assert_eq!(value["others"][0]["rank"], 1);
+    goes_through(merged());
+    value["others"][0]["delivered"] = json!(3);
+    assert!(refused(&value).contains("its checksum is another"));
+}
+
+fn goes_through(state: State) {
     for text in [serde_json::to_string(&state).unwrap(), serde_json::to_string_pretty(&state).unwrap()] {
         let again: State = serde_json::from_str(&text).unwrap();
         assert!(again == state);
@@ -106,5 +130,5 @@ fn row_120_another_version_and_other_fields_are_refused() {
     refused(&with("/nodes/2/cursor", json!({})));
     let mut without = value.clone();
     without.as_object_mut().unwrap().remove("check");
-    assert!(refused(&without).contains("missing field `check`"));
+    assert!(refused(&without).contains("its checksum is another"));
 }
