@@ -28,7 +28,7 @@ struct Inner {
 }
 
 /// What all nodes of one epoch share.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct RunInfo {
     pub seed: u64,
     pub epoch: u64,
@@ -234,15 +234,7 @@ const NODE: u64 = 0x6e6f_6465;
 /// A context for tests of a single pipe: seed and epoch 0, rank 0 of 1, blocking work at once.
 impl Default for Context {
     fn default() -> Self {
-        let run = RunInfo {
-            seed: 0,
-            epoch: 0,
-            rank: Rank::default(),
-            uneven: None,
-            cancelled: Arc::default(),
-            offload: None,
-        };
-        Context::new("pipe".into(), 0, run, 0, Arc::default())
+        Context::new("pipe".into(), 0, RunInfo::default(), 0, Arc::default())
     }
 }
 

@@ -65,6 +65,7 @@ mod keep;
 mod ndarray;
 mod pipe;
 mod processes;
+mod quota;
 mod rank;
 mod rng;
 mod rows;

@@ -9,7 +9,7 @@ use super::stopped::check_stopped;
 use super::{Outcome, Resources};
 use crate::context::RunInfo;
 use crate::keep::Keeper;
-use crate::{Context, Items, Rank, Source, Wanted};
+use crate::{Context, Items, Source, Wanted};
 
 /// Checks that a source keeps the contract of [`Source`]; ten or some more items show most, and without an end it is not to
 /// be checked.
@@ -99,15 +99,7 @@ where
 
 /// Of a node that is not the first source of its graph.
 fn context() -> Context {
-    let run = RunInfo {
-        seed: 0,
-        epoch: 0,
-        rank: Rank::default(),
-        uneven: None,
-        cancelled: Arc::default(),
-        offload: None,
-    };
-    Context::new("source".into(), NUMBER, run, 0, Arc::default())
+    Context::new("source".into(), NUMBER, RunInfo::default(), 0, Arc::default())
 }
 
 const NUMBER: u16 = 3;

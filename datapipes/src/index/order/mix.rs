@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Course, Index, Indices, Place, facts, join};
-use crate::{Context, Facts, Items, Join};
+use crate::{Context, Facts, Items, Join, quota};
 
 /// Orders mixed by weight, in exact shares: as [`Graph::mix`](crate::Graph::mix), position by position.
 pub(super) struct Mix {
@@ -20,11 +20,6 @@ pub(in crate::index) enum Rule {
     AllExhausted,
 }
 
-/// The largest weight, in terms of the least.
-const MOST: f64 = 1e9;
-/// The least weight as an integer, where the weights are none.
-const SCALE: f64 = 1e6;
-
 impl Join<Vec<Indices>> for Mix {
     type Out = Indices;
 
@@ -34,14 +29,14 @@ impl Join<Vec<Indices>> for Mix {
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         let lens = inputs.iter().copied().collect::<Option<Vec<u64>>>()?;
-        problem(&self.weights).is_none().then(|| self.len(&lens))
+        quota::problem(&self.weights, false).is_none().then(|| self.len(&lens))
     }
     fn name(&self) -> String {
         "index_mix".to_owned()
     }
     fn facts(&self) -> Facts {
         let settings = format!("weights {:?}, {:?}", self.weights, self.rule);
-        facts().with_settings(settings).with_problem(problem(&self.weights))
+        facts().with_settings(settings).with_problem(quota::problem(&self.weights, false))
     }
 }
 
@@ -52,67 +47,12 @@ impl Mix {
     }
 }
 
-/// What is wrong with some weights.
-fn problem(weights: &[f64]) -> Option<&'static str> {
-    if weights.is_empty() {
-        Some("no inputs")
-    } else if !weights.iter().all(|&weight| weight > 0.0 && weight.is_finite()) {
-        Some("a weight that is not a positive number")
-    } else if weights.iter().any(|weight| weight / least(weights) > MOST) {
-        Some("weights more than a billion times apart")
-    } else {
-        None
-    }
-}
-
-fn least(weights: &[f64]) -> f64 {
-    weights.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-/// Whole weights are taken as they are, others to a millionth of the least. None has a share of wrong weights, with which
-/// no loader is built.
+/// None has a share of wrong weights, with which no loader is built.
 fn shares(weights: &[f64]) -> Vec<u64> {
-    if problem(weights).is_some() {
-        return vec![0; weights.len()];
+    match quota::problem(weights, false) {
+        Some(_) => vec![0; weights.len()],
+        None => quota::shares(weights),
     }
-    let least = least(weights);
-    let whole = weights.iter().all(|&weight| weight.fract() == 0.0 && weight <= MOST * SCALE);
-    let share = |&weight: &f64| if whole { weight as u64 } else { (weight / least * SCALE).round() as u64 };
-    weights.iter().map(share).collect()
-}
-
-/// Whose turn number `turn` is, and the how manieth of its turns that is: Grain's arithmetic, with products of 128 bits.
-///
-/// Of the turns `0..k` that the inputs from `i` on share, those behind `i` get `k * (rest - share) / rest`. Turn `k` is
-/// that of `i` if this number does not grow from `k` to `k + 1`.
-fn whose(shares: &[u64], turn: u64) -> (usize, u64) {
-    let (mut from, mut to) = (u128::from(turn), u128::from(turn) + 1);
-    let mut rest: u128 = shares.iter().map(|&share| u128::from(share)).sum();
-    for (input, &share) in shares.iter().enumerate().filter(|&(_, &share)| share > 0) {
-        let others = rest - u128::from(share);
-        let (from_others, to_others) = (from * others / rest, to * others / rest);
-        if from - from_others != to - to_others {
-            return (input, (from - from_others) as u64);
-        }
-        (from, to, rest) = (from_others, to_others, others);
-    }
-    unreachable!("the last input takes what is left")
-}
-
-/// How many of the turns `0..turns` are those of each input.
-fn turns_of_each(shares: &[u64], turns: u64) -> impl Iterator<Item = u64> {
-    let mut turns = u128::from(turns);
-    let mut rest: u128 = shares.iter().map(|&share| u128::from(share)).sum();
-    shares.iter().map(move |&share| {
-        if share == 0 {
-            return 0;
-        }
-        let others = rest - u128::from(share);
-        let left = turns * others / rest;
-        let own = turns - left;
-        (turns, rest) = (left, others);
-        own as u64
-    })
 }
 
 /// The positions up to the turn at which an input is exhausted, and who shares them.
@@ -131,7 +71,7 @@ fn phases(shares: &[u64], lens: &[u64], rule: Rule) -> Vec<Phase> {
     while shares.iter().any(|&share| share > 0) {
         // The least number of turns of which one has more than are left, less one: they grow one by one.
         let missed = |turns: u64| {
-            let turns = turns_of_each(&shares, turns).zip(lens.iter().zip(&before));
+            let turns = quota::turns_of_each(&shares, turns).zip(lens.iter().zip(&before));
             turns.enumerate().find(|(_, (turns, (len, before)))| turns > &(*len - *before))
         };
         let (mut low, mut high) = (0u64, u64::MAX - begin);
@@ -142,7 +82,7 @@ fn phases(shares: &[u64], lens: &[u64], rule: Rule) -> Vec<Phase> {
         let exhausted = missed(low).map(|(input, _)| input);
         let turns = low.saturating_sub(1);
         let end = begin + turns;
-        let counts: Vec<u64> = turns_of_each(&shares, turns).collect();
+        let counts: Vec<u64> = quota::turns_of_each(&shares, turns).collect();
         phases.push(Phase { begin, end, shares: shares.clone(), before: before.clone() });
         // Without one there are more samples than can be counted.
         let Some(input) = exhausted.filter(|_| rule == Rule::AllExhausted) else { break };
@@ -172,7 +112,8 @@ impl Course for Mixed {
     fn at(&self, position: u64) -> Place {
         assert!(position < self.len(), "position {position} of {}", self.len());
         let phase = &self.phases[self.phases.partition_point(|phase| phase.end <= position)];
-        let (input, turn) = whose(&phase.shares, position - phase.begin);
+        let (input, turn) =
+            quota::whose(&phase.shares, position - phase.begin).expect("the last input takes what is left");
         let Place { index, origin } = self.inputs[input].at(phase.before[input] + turn);
         Place { index: Index::In(input, Box::new(index)), origin }
     }

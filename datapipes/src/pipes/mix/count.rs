@@ -1,7 +1,8 @@
 //! How many items a mix has: arithmetic of turns, without taking them.
 
-use super::turns::{Stages, shares};
+use super::turns::Stages;
 use super::{Mix, Stop};
+use crate::quota::{shares, turns_of_each};
 
 /// More items than this are without end: origins have as many bits.
 const MOST: u64 = 1 << 48;
@@ -70,20 +71,4 @@ fn first_turn(stages: &Stages, done: impl Fn(&[u64]) -> bool) -> u64 {
         return from + high - 1;
     }
     u64::MAX
-}
-
-/// Of this many turns, how many are those of each input; see [`Turns::next`](super::turns::Turns::next).
-fn turns_of_each(shares: &[u64], turns: u64) -> impl Iterator<Item = u64> {
-    let mut turns = u128::from(turns);
-    let mut rest: u128 = shares.iter().map(|&share| u128::from(share)).sum();
-    shares.iter().map(move |&share| {
-        if share == 0 {
-            return 0;
-        }
-        let others = rest - u128::from(share);
-        let of_others = turns * others / rest;
-        let own = turns - of_others;
-        (turns, rest) = (of_others, others);
-        own as u64
-    })
 }

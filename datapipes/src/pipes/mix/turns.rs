@@ -3,42 +3,15 @@
 use std::sync::Arc;
 
 use super::schedule::Schedule;
+use crate::quota::{self, shares};
 use crate::{Error, ErrorKind, Result};
-
-/// The largest weight, in terms of the least.
-const MOST: f64 = 1e9;
-/// The least weight as an integer, where the weights are none.
-const SCALE: f64 = 1e6;
-
-fn least(weights: &[f64]) -> f64 {
-    weights.iter().copied().filter(|&weight| weight > 0.0).fold(f64::INFINITY, f64::min)
-}
 
 /// What is wrong with some weights.
 pub(super) fn problem(weights: &[f64], inputs: usize, zeros: bool) -> Option<String> {
-    let is_weight = |&weight: &f64| weight.is_finite() && (weight > 0.0 || zeros && weight == 0.0);
-    let problem = if weights.is_empty() {
-        "no inputs"
-    } else if weights.len() != inputs {
+    if !weights.is_empty() && weights.len() != inputs {
         return Some(format!("{} weights for {inputs} inputs", weights.len()));
-    } else if !weights.iter().all(is_weight) {
-        "a weight that is not a positive number"
-    } else if weights.iter().all(|&weight| weight == 0.0) {
-        "weights that are all zero"
-    } else if weights.iter().any(|weight| weight / least(weights) > MOST) {
-        "weights more than a billion times apart"
-    } else {
-        return None;
-    };
-    Some(problem.to_owned())
-}
-
-/// Whole weights are taken as they are, others to a millionth of the least.
-pub(super) fn shares(weights: &[f64]) -> Vec<u64> {
-    let least = least(weights);
-    let whole = weights.iter().all(|&weight| weight.fract() == 0.0 && weight <= MOST * SCALE);
-    let share = |&weight: &f64| if whole { weight as u64 } else { (weight / least * SCALE).round() as u64 };
-    weights.iter().map(share).collect()
+    }
+    quota::problem(weights, zeros).map(str::to_owned)
 }
 
 /// Weights by a function of the step.
@@ -209,21 +182,11 @@ impl Turns {
         self.open[input]
     }
 
-    /// Of the turns `0..k` that the inputs from `i` on share, those behind `i` get `k * (rest - share) / rest`. Turn
-    /// `k` is that of `i` if this number does not grow from `k` to `k + 1`.
+    /// Whose turn it is, if anyone's.
     pub(super) fn next(&mut self) -> Option<usize> {
-        let (mut from, mut to) = (u128::from(self.turn), u128::from(self.turn) + 1);
+        let whose = quota::whose(&self.shares, self.turn);
         self.turn += 1;
-        let mut rest: u128 = self.shares.iter().map(|&share| u128::from(share)).sum();
-        for (input, &share) in self.shares.iter().enumerate().filter(|&(_, &share)| share > 0) {
-            let others = rest - u128::from(share);
-            let (from_others, to_others) = (from * others / rest, to * others / rest);
-            if from - from_others != to - to_others {
-                return Some(input);
-            }
-            (from, to, rest) = (from_others, to_others, others);
-        }
-        None
+        whose.map(|(input, _)| input)
     }
 }
 
