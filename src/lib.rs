@@ -1,2 +1,15 @@
 //! Owner of the workspace's `examples/`, `tests/` and `benches/`; the library is in `datapipes/`.
 #![doc = include_str!("../README.md")]
+
+/// Compiles the samples of the guide in `docs/` as doc tests.
+#[cfg(doctest)]
+mod guide {
+    macro_rules! chapters {
+        ($($name:ident = $file:literal),* $(,)?) => { $(#[doc = include_str!(concat!("../docs/src/", $file))] mod $name {})* };
+    }
+    chapters! {
+        concepts = "concepts.md", images = "images.md", formats = "formats.md", far = "far.md", resume = "resume.md",
+        processes = "processes.md", extend = "extend.md", performance = "performance.md", from_pytorch = "from-pytorch.md",
+        from_webdataset = "from-webdataset.md", from_tfdata_grain = "from-tfdata-grain.md", from_burn = "from-burn.md",
+    }
+}
