@@ -1,0 +1,254 @@
+//! A GPU fed from JPEG shards through candle: a ResNet-50 that trains, and a step as long as other frameworks' ResNet-50.
+//!
+//! The floor is the same step on one batch that stays on the device. Where there is no GPU the bench says so and ends; with one it is
+//! run by `cargo bench --features cudnn --bench gpu`, which needs CUDA's compiler and cuDNN to build.
+
+mod support;
+
+use std::path::Path;
+use std::time::Instant;
+
+use candle_core::{D, DType, Device, Module, ModuleT, Result, Tensor};
+use candle_nn::{
+    BatchNorm, Conv2d, Conv2dConfig, Linear, Optimizer, SGD, VarBuilder, VarMap, batch_norm, conv2d_no_bias,
+    linear, loss,
+};
+use datapipes::{DataLoader, Graph, Rng};
+use datapipes_candle::{CandleLoader, to_candle};
+use datapipes_image::{Filter, Image, ImageRows, prelude::*, resize};
+use datapipes_io::{Sample, formats::ShardWriter, list_files, prelude::*};
+use support::bar;
+
+const SIZE: usize = 224;
+const IMAGES: u64 = 8192;
+/// Images a second of PyTorch 2.11's ResNet-50 on random data on an H100, in bf16, channels last, 256 a batch.
+const FAST_STEP: f64 = 4000.0;
+
+type Batch = (Tensor, Tensor);
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let device = Device::cuda_if_available(0)?;
+    if !device.is_cuda() {
+        println!("skipped: no GPU, or built without the feature `cuda`");
+        return Ok(());
+    }
+    let cores = std::thread::available_parallelism()?.get();
+    let shards = tempfile::tempdir()?;
+    make(shards.path())?;
+    println!("{IMAGES} JPEGs of 500x375 in shards, {cores} cores");
+
+    println!("\nwithout a step: batches of 256 u8 images on the device");
+    for workers in steps_up_to(cores) {
+        let (rate, _) = run(&feed(shards.path(), 256, workers, &device)?, |_| Ok(()))?;
+        println!("{workers:>3} workers {rate:>8.0} images/s");
+    }
+
+    for batch in [64, 256] {
+        let step = matmuls(batch, &device)?;
+        beside("a step of fixed length", batch, &step, (shards.path(), &device, cores))?;
+    }
+    let variables = VarMap::new();
+    let net = ResNet::new(VarBuilder::from_varmap(&variables, DType::F32, &device))?;
+    let mut optimizer = SGD::new(variables.all_vars(), 0.01)?;
+    let optimizer = std::cell::RefCell::new(&mut optimizer);
+    let train = |(images, labels): &Batch| {
+        let loss = loss::cross_entropy(&net.forward_t(images, true)?, labels)?;
+        optimizer.borrow_mut().backward_step(&loss)?;
+        loss.to_scalar::<f32>().map(drop)
+    };
+    beside("ResNet-50 by candle, f32", 64, &train, (shards.path(), &device, cores))
+}
+
+/// Prints a step's rate on a batch that stays on the device, and fed, by more and more workers.
+fn beside(
+    name: &str,
+    batch: usize,
+    step: &dyn Fn(&Batch) -> Result<()>,
+    (shards, device, cores): (&Path, &Device, usize),
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let images = Tensor::rand(0f32, 1f32, (batch, 3, SIZE, SIZE), device)?;
+    let resident = (images, Tensor::zeros(batch, DType::I64, device)?);
+    let steps = (IMAGES as usize / batch).min(64);
+    (0..3).try_for_each(|_| step(&resident))?;
+    let begun = Instant::now();
+    (0..steps).try_for_each(|_| step(&resident))?;
+    let floor = (steps * batch) as f64 / begun.elapsed().as_secs_f64();
+    println!("\n{name}, batches of {batch}: {floor:.0} images/s on a batch that stays on the device");
+    let mut best = 0f64;
+    for workers in steps_up_to(cores) {
+        let (rate, waited) = run(&feed(shards, batch, workers, device)?, step)?;
+        best = best.max(rate / floor);
+        println!(
+            "{workers:>3} workers {rate:>8.0} images/s, {:>5.1} % of the time waiting for data",
+            100.0 * waited
+        );
+    }
+    bar("fed, beside the batch that stays", best, 0.98, true);
+    Ok(())
+}
+
+/// 1, 2, 4, … up to the number of cores.
+fn steps_up_to(cores: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(1), |n| Some(2 * n)).take_while(move |&n| n <= cores)
+}
+
+/// Images a second of a second epoch, and the share of its time in which the consumer waited.
+fn run(
+    loader: &CandleLoader<(datapipes::Tensor, datapipes::Tensor), Batch>,
+    step: impl Fn(&Batch) -> Result<()>,
+) -> Result<(f64, f64)> {
+    for batch in loader.epoch(0).blocking().take(4) {
+        step(&batch?)?;
+    }
+    let (begun, mut waited, mut count) = (Instant::now(), 0.0, 0);
+    let mut epoch = loader.epoch(1).blocking();
+    loop {
+        let asked = Instant::now();
+        let Some(batch) = epoch.next().transpose()? else { break };
+        waited += asked.elapsed().as_secs_f64();
+        count += batch.1.elem_count();
+        step(&batch)?;
+    }
+    let wall = begun.elapsed().as_secs_f64();
+    Ok((count as f64 / wall, waited / wall))
+}
+
+/// Shards to batches on the device: `[n, 3, 224, 224]` of `f32`, 0 to 1, uploaded as bytes, and `[n]` of `i64`.
+fn feed(
+    shards: &Path,
+    batch: usize,
+    workers: usize,
+    device: &Device,
+) -> std::result::Result<
+    CandleLoader<(datapipes::Tensor, datapipes::Tensor), Batch>,
+    Box<dyn std::error::Error>,
+> {
+    let rows = ImageRows::random_resized_crop(SIZE as u32).random_hflip(0.5);
+    let graph = list_files(shards, "*.tar")
+        .shuffle(1000)
+        .load_files()
+        .untar()
+        .samples()
+        .shuffle(1000)
+        .named("shuffle samples")
+        .try_map(|sample| datapipes::Ok((sample.get("jpg")?.clone(), sample.parse::<i64>("cls")?)))
+        .image_rows(rows)
+        .batch(batch)
+        .collate();
+    let loader = DataLoader::builder(graph).workers(workers).build()?;
+    Ok(CandleLoader::with(&loader, device, |(images, labels), device| {
+        Ok(((to_candle(images, device)?.to_dtype(DType::F32)? / 255.0)?, to_candle(labels, device)?))
+    }))
+}
+
+/// Pictures with a photograph's spectrum, in shards of 512.
+fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let graph = Graph::range(0..IMAGES).try_map_random(|number, rng: &mut Rng| {
+        let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
+        let mut image = resize(&Image::new(40, 30, 3, coarse)?, 500, 375, Filter::CatmullRom)?;
+        image.data_mut().iter_mut().for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
+        let mut jpeg = Vec::new();
+        let mut encoder = jpeg_encoder::Encoder::new(&mut jpeg, 87);
+        encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_2_2);
+        encoder
+            .encode(image.data(), 500, 375, jpeg_encoder::ColorType::Rgb)
+            .map_err(std::io::Error::other)?;
+        Ok::<_, datapipes::BoxError>((number, jpeg))
+    });
+    let mut shards = ShardWriter::new(folder.join("%04d.tar"))?.max_count(512);
+    for picture in DataLoader::builder(graph).build()?.epoch(0).blocking() {
+        let (number, jpeg) = picture?;
+        let class = (number % 1000).to_string();
+        shards.write(&Sample::new(format!("{number:06}")).with("jpg", jpeg).with("cls", class))?;
+    }
+    shards.finish()?;
+    Ok(())
+}
+
+/// A step that keeps the device busy as long as [`FAST_STEP`] says: products of matrices in bf16.
+fn matmuls(batch: usize, device: &Device) -> Result<impl Fn(&Batch) -> Result<()> + use<>> {
+    let a = Tensor::rand(0f32, 1f32, (4096, 4096), device)?.to_dtype(DType::BF16)?;
+    let device = device.clone();
+    let products = move |count: usize| {
+        (0..count).try_for_each(|_| a.matmul(&a).map(drop))?;
+        device.synchronize()
+    };
+    products(200)?;
+    let begun = Instant::now();
+    products(1000)?;
+    let each = begun.elapsed().as_secs_f64() / 1000.0;
+    let count = (batch as f64 / FAST_STEP / each).round() as usize;
+    Ok(move |_: &Batch| products(count))
+}
+
+/// ResNet-50 (He et al., arXiv 1512.03385), for pictures of 224 x 224 and 1000 classes.
+struct ResNet {
+    stem: (Conv2d, BatchNorm),
+    blocks: Vec<Bottleneck>,
+    head: Linear,
+}
+
+struct Bottleneck {
+    convolutions: [(Conv2d, BatchNorm); 3],
+    shortcut: Option<(Conv2d, BatchNorm)>,
+}
+
+fn unit(
+    (from, to): (usize, usize),
+    kernel: usize,
+    stride: usize,
+    variables: VarBuilder<'_>,
+) -> Result<(Conv2d, BatchNorm)> {
+    let config = Conv2dConfig { padding: kernel / 2, stride, ..Default::default() };
+    Ok((
+        conv2d_no_bias(from, to, kernel, config, variables.pp("conv"))?,
+        batch_norm(to, 1e-5, variables.pp("norm"))?,
+    ))
+}
+
+fn through((convolution, norm): &(Conv2d, BatchNorm), x: &Tensor, train: bool) -> Result<Tensor> {
+    norm.forward_t(&convolution.forward(x)?, train)
+}
+
+impl ResNet {
+    fn new(variables: VarBuilder<'_>) -> Result<Self> {
+        let (mut blocks, mut from) = (Vec::new(), 64);
+        for (stage, (count, width)) in [(3, 64), (4, 128), (6, 256), (3, 512)].into_iter().enumerate() {
+            for number in 0..count {
+                let variables = variables.pp(format!("block{stage}.{number}"));
+                let (to, stride) = (4 * width, if number == 0 && stage > 0 { 2 } else { 1 });
+                let convolutions = [
+                    unit((from, width), 1, 1, variables.pp("1"))?,
+                    unit((width, width), 3, stride, variables.pp("2"))?,
+                    unit((width, to), 1, 1, variables.pp("3"))?,
+                ];
+                let shortcut = (number == 0)
+                    .then(|| unit((from, to), 1, stride, variables.pp("shortcut")))
+                    .transpose()?;
+                blocks.push(Bottleneck { convolutions, shortcut });
+                from = to;
+            }
+        }
+        let stem = unit((3, 64), 7, 2, variables.pp("stem"))?;
+        Ok(ResNet { stem, blocks, head: linear(2048, 1000, variables.pp("head"))? })
+    }
+}
+
+impl ModuleT for ResNet {
+    /// `[n, 3, 224, 224]` to `[n, 1000]`.
+    fn forward_t(&self, images: &Tensor, train: bool) -> Result<Tensor> {
+        let x = through(&self.stem, images, train)?.relu()?;
+        // candle has no gradient of a pool whose windows overlap.
+        let mut x = x.avg_pool2d(2)?;
+        for Bottleneck { convolutions: [one, two, three], shortcut } in &self.blocks {
+            let y = through(one, &x, train)?.relu()?;
+            let y = through(three, &through(two, &y, train)?.relu()?, train)?;
+            let kept = match shortcut {
+                Some(shortcut) => through(shortcut, &x, train)?,
+                None => x,
+            };
+            x = (y + kept)?.relu()?;
+        }
+        self.head.forward(&x.mean(D::Minus1)?.mean(D::Minus1)?)
+    }
+}
