@@ -1,7 +1,7 @@
 //! A GPU fed from JPEG shards through candle: a ResNet-50 that trains, and a step as long as other frameworks' ResNet-50.
 //!
 //! The floor is the same step on one batch that stays on the device. Where there is no GPU the bench says so and ends; with one it is
-//! run by `cargo bench --features cudnn --bench gpu`, which needs CUDA's compiler and cuDNN to build.
+//! run by `cargo bench --features cudnn --bench gpu`, which needs CUDA's compiler and cuDNN to build; `-- upload`, `-- fixed` and `-- resnet` run a part.
 
 mod support;
 
@@ -37,15 +37,21 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     make(shards.path())?;
     println!("{IMAGES} JPEGs of 500x375 in shards, {cores} cores");
 
-    println!("\nwithout a step: batches of 256 u8 images on the device");
-    for workers in steps_up_to(cores) {
-        let (rate, _) = run(&feed(shards.path(), 256, workers, &device)?, |_| Ok(()))?;
-        println!("{workers:>3} workers {rate:>8.0} images/s");
+    let only = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let wanted = |name: &str| only.as_ref().is_none_or(|only| only == name);
+    if wanted("upload") {
+        println!("\nwithout a step: batches of 256 u8 images on the device");
+        for workers in steps_up_to(cores) {
+            let (rate, _) = run(&feed(shards.path(), 256, workers, &device)?, |_| Ok(()))?;
+            println!("{workers:>3} workers {rate:>8.0} images/s");
+        }
     }
-
-    for batch in [64, 256] {
+    for batch in [64, 256].into_iter().filter(|_| wanted("fixed")) {
         let step = matmuls(batch, &device)?;
         beside("a step of fixed length", batch, &step, (shards.path(), &device, cores))?;
+    }
+    if !wanted("resnet") {
+        return Ok(());
     }
     let variables = VarMap::new();
     let net = ResNet::new(VarBuilder::from_varmap(&variables, DType::F32, &device))?;
