@@ -130,6 +130,9 @@ impl Drop for Pool {
         };
         self.shared.wake.notify_all();
         drop(jobs);
+        if !super::may_wait() {
+            return;
+        }
         let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
         let me = std::thread::current().id();
         // The last handle on the loader may be dropped by one of its own threads.

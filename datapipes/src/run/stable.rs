@@ -82,7 +82,9 @@ impl Drop for StableThread {
         let started = self.started.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Started { jobs, ended }) = started {
             drop(jobs);
-            let _ = ended.recv_timeout(PATIENCE);
+            if super::may_wait() {
+                let _ = ended.recv_timeout(PATIENCE);
+            }
         }
     }
 }
