@@ -77,7 +77,11 @@ fn steps_whose_number_of_items_is_arithmetic_or_has_no_end_are_none_of_them() {
         all().filter(|n| n % 3 != 0).flat_map(|n| [n, n]).batch(2).unbatch().sharding_filter(),
         dealt().map(|n| n).map_random(|n, _| n).batch(7).map(|batch| batch[0]).take(50).skip(3),
         dealt().pipe(Batch::new(7).drop_last()).map(|batch| batch[0]).repeat(3),
-        dealt().map_async(|n| async move { Ok::<_, crate::Error>(n) }).prefetch(3).enumerate().map(|(n, _)| n),
+        dealt()
+            .map_async(|n| async move { Ok::<_, crate::Error>(n) })
+            .prefetch(3)
+            .enumerate()
+            .map(|(n, _)| n),
         dealt().zip(dealt()).map(|(a, _)| a),
         Graph::concat([dealt(), dealt()]),
         Graph::mix_until(Stop::AllExhausted, [(dealt(), 1.0), (dealt(), 2.0)]),
@@ -121,13 +125,17 @@ fn a_rank_that_ends_before_max_steps_says_so() {
     let batches: Vec<_> = epoch.by_ref().collect();
     assert_eq!(batches.len(), 12);
     let said = batches[11].as_ref().unwrap_err().to_string();
-    assert!(said.contains("rank 1 has 11 of the 15 steps that `max_steps` gives each rank; filter: "), "{said}");
+    assert!(
+        said.contains("rank 1 has 11 of the 15 steps that `max_steps` gives each rank; filter: "),
+        "{said}"
+    );
     assert!(epoch.next().is_none() && epoch.state().unwrap().is_finished());
     // Who agrees finds that out in time.
     let agreed = || short.epoch(0).blocking().agreed(Ok);
     assert_eq!(agreed().map(Result::unwrap).count(), 11);
     let on_device = short.prefetch_to_device(Ok::<_, crate::BoxError>);
     assert_eq!(on_device.epoch(0).blocking().agreed(Ok).map(Result::unwrap).count(), 11);
-    let streamed = futures::StreamExt::collect::<Vec<_>>(short.epoch(0).agreed(|mine| async move { Ok(mine) }));
+    let streamed =
+        futures::StreamExt::collect::<Vec<_>>(short.epoch(0).agreed(|mine| async move { Ok(mine) }));
     assert_eq!(crate::run::block_on(streamed).len(), 11);
 }

@@ -37,7 +37,8 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// How many CPU workers: by default one for each core. With 0 everything, I/O too, runs on the consumer's thread
+    /// How many CPU workers: by default one for each core. With 0 everything, I/O too, runs on the consumer's thread (also
+    /// that of an async runtime which polls the epoch as a stream)
     /// while it waits, one request after the other, which is slow and easy to debug. (A request that is not answered at
     /// once is driven to its next item on the async runtime, with what stands above it, so that it holds up nobody else
     /// while the consumer does something else.)
@@ -53,8 +54,9 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// How many finished items (usually batches) are kept ready for the consumer; by default 4, or what is made in 4 ms
-    /// if that is more. The queue fills up gradually: five are requested for every four consumed. A graph that makes an item in some microseconds is run
-    /// on the consumer's thread instead, since a queue would cost more than it hides.
+    /// if that is more. The queue fills up gradually: five are requested for every four consumed. With 0 each is made when it is asked for.
+    /// A blocking iterator runs a graph that makes an item in some microseconds on the consumer's thread instead, since a queue
+    /// would cost more than it hides.
     pub fn prefetch(mut self, items: usize) -> Self {
         self.settings.prefetch = Some(items);
         self

@@ -124,7 +124,8 @@ fn ran(
     steps: usize,
 ) -> (Vec<Vec<u64>>, State) {
     let builder = DataLoader::builder(shaped(shape, items)).seed(3).workers(workers).rank(rank, world);
-    let loader = builder.uneven(Uneven::Drop).ranks_agree().on_error(OnError::skip(999)).resumable().build().unwrap();
+    let loader =
+        builder.uneven(Uneven::Drop).ranks_agree().on_error(OnError::skip(999)).resumable().build().unwrap();
     let epoch = from.map_or_else(|| loader.epoch(1), |state| loader.resume(state).unwrap());
     let mut epoch = epoch.blocking();
     let steps = epoch.by_ref().take(steps).map(Result::unwrap).collect();

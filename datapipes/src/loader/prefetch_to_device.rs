@@ -11,7 +11,7 @@ use super::epoch::{Runs, wait_for};
 use super::rank_epoch::Stand;
 use super::state::Progress;
 use super::{DataLoader, Edited, Epoch, Stats};
-use crate::run::{Ahead, AheadGauge, StableThread, Upload};
+use crate::run::{Ahead, AheadGauge, StableThread, Upload, inside_itself};
 use crate::{BoxError, Error, ErrorKind, Item, Result};
 
 /// A loader whose batches are uploaded to a device ahead of the consumer; see
@@ -244,6 +244,10 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
     }
 
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
+        if self.uploader.thread.is_here() {
+            let ended = matches!(std::mem::replace(&mut self.stage, Stage::Done), Stage::Done);
+            return Poll::Ready((!ended).then(|| Err(inside_itself())));
+        }
         if let Stage::Fresh(_) = self.stage
             && let Stage::Fresh(epoch) = std::mem::replace(&mut self.stage, Stage::Done)
         {

@@ -271,7 +271,8 @@ impl<T: Send + 'static> RankEpoch<T> {
         let budget = settings.max_steps.filter(|&budget| self.delivered < budget && !self.agreed)?;
         let why = unequal_steps(flow, settings, self.on_error.most())?;
         let (steps, rank) = (self.delivered, settings.rank.index);
-        let message = format!("rank {rank} has {steps} of the {budget} steps that `max_steps` gives each rank; {why}");
+        let message =
+            format!("rank {rank} has {steps} of the {budget} steps that `max_steps` gives each rank; {why}");
         Some(Error::new(ErrorKind::Config, message))
     }
 

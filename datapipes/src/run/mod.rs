@@ -43,7 +43,7 @@ pub(crate) use block_on::block_on_unless;
 pub use blocking::blocking;
 pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
 pub(crate) use replay::{Carried, Replayer, Stage, Way};
-pub(crate) use scope::Scope;
+pub(crate) use scope::{Scope, inside_itself};
 pub(crate) use stable::StableThread;
 pub(crate) use standstill::{QUIET, Standstill};
 

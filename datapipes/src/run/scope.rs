@@ -53,14 +53,7 @@ impl Scope {
             std::iter::successors(current.as_ref(), |scope| scope.0.around.as_ref())
                 .any(|scope| scope.0.engine == Some(engine))
         });
-        match inside {
-            Ok(true) => Err(Error::new(
-                ErrorKind::Config,
-                "an epoch is read inside a function of the same loader's graph, which would wait for itself; build another \
-                 loader for what the function needs",
-            )),
-            _ => Ok(()),
-        }
+        if inside == Ok(true) { Err(inside_itself()) } else { Ok(()) }
     }
 
     /// Says that something is under way, until it is dropped.
@@ -106,6 +99,13 @@ impl Offload for Scope {
 pub(crate) struct Entered<'a> {
     _marked: Marked,
     _io: EnterGuard<'a>,
+}
+
+/// The error of an epoch that would wait for itself.
+pub(crate) fn inside_itself() -> Error {
+    let message = "an epoch is read inside a function of the same loader, which would wait for itself; build another loader \
+                   for what the function needs";
+    Error::new(ErrorKind::Config, message)
 }
 
 /// Something of an epoch that is under way.

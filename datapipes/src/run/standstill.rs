@@ -117,8 +117,7 @@ mod tests {
         for workers in [0, 1, 2] {
             for device in [false, true] {
                 single().block_on(async {
-                    let loader =
-                        DataLoader::builder(fed(Duration::ZERO)).workers(workers).build().unwrap();
+                    let loader = DataLoader::builder(fed(Duration::ZERO)).workers(workers).build().unwrap();
                     let on_device = loader.prefetch_to_device(Ok::<_, BoxError>);
                     let mut epoch: Box<dyn Iterator<Item = crate::Result<u64>> + Send> = match device {
                         false => Box::new(loader.epoch(0).blocking()),

@@ -20,8 +20,8 @@ use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
 use crate::rows::{Granted, Memory, RowCursor};
-use crate::run::scope::Scope;
 use crate::run::morsel::{Chain, Link};
+use crate::run::scope::Scope;
 use crate::wire::{ChunkWire, Parcel, damaged};
 use crate::{Context, Error, ErrorKind, Result, Wire, Writer};
 

@@ -13,7 +13,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-
 use crate::context::RunInfo;
 use crate::graph::{AnyChunk, AnyItems, Edge, FlowNode, Look, Op};
 use crate::items::Demand;
