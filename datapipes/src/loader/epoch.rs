@@ -29,7 +29,7 @@ use crate::{Item, Result};
 ///
 /// An epoch cannot be read inside a function of its own loader's graph, nor inside one of another loader whose epoch such a
 /// function reads: it would wait for itself, and is an error of kind [`Config`](crate::ErrorKind::Config). An epoch of another
-/// loader can.
+/// loader can. A thread that such a function starts by itself, and waits for, is not recognised.
 ///
 /// # Examples
 /// `next` and the like come from `futures::StreamExt` or `tokio_stream::StreamExt`:
