@@ -133,7 +133,8 @@ impl Drop for Marked {
     }
 }
 
-/// A task of an epoch. Each poll of it runs functions of the epoch, with the runtime around them, so that CPU work may use the timers and files of its runtime.
+/// A task of an epoch. Each poll of it runs functions of the epoch, with the runtime around them, so that CPU work may use the
+/// timers and files of that.
 #[pin_project::pin_project]
 pub(super) struct Scoped<F> {
     busy: Busy,

@@ -1,5 +1,6 @@
 //! The stream at the root of an epoch.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 
@@ -109,10 +110,12 @@ impl<T> Drop for Running<T> {
 
 fn leave<T: Send + 'static>(items: &mut Items<T>, run: &Arc<EpochRun>) {
     let (items, over) = (std::mem::replace(items, Items::empty()), run.clone());
-    run.scope.offload(Box::new(move || {
+    let work = Box::new(move || {
         over.clear();
         drop(items);
-    }));
+    });
+    // Where no thread can be started for it, the runtime panics, and it is dropped here.
+    let _ = catch_unwind(AssertUnwindSafe(|| run.scope.offload(work)));
 }
 
 impl EpochRun {
