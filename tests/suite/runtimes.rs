@@ -17,6 +17,7 @@ use proptest::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::graphs::{Run, Spec, spec, strict_run};
+use crate::resume::resumable;
 
 /// Which functions ran on which threads.
 #[derive(Clone, Default)]
@@ -366,7 +367,7 @@ proptest! {
     /// Law 12 over generated graphs: first epochs and later ones, such as are dropped, resumed ones, and ranks in turn.
     #[test]
     fn law_12_over_generated_graphs(
-        spec in spec(), run in strict_run(), stop in 0usize..60, runtime in any::<bool>(),
+        spec in resumable(spec()), run in strict_run(), stop in 0usize..60, runtime in any::<bool>(),
     ) {
         let run = Run { workers: run.workers.max(1), ..run };
         let (seen, alive) = (Seen::default(), Arc::<AtomicU64>::default());
