@@ -4,6 +4,7 @@
 mod support;
 
 use datapipes::{DataLoader, Graph, Rng};
+use futures::StreamExt;
 use support::{bar, case, compare, peer_case};
 
 const N: u64 = 1_000_000;
@@ -22,6 +23,13 @@ fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
 
 fn epoch(loader: &DataLoader<Vec<u64>>) -> (u64, u64) {
     loader.epoch(0).blocking().map(|batch| sums(&batch.expect("integers do not fail"))).fold((0, 0), add)
+}
+
+/// The same as a stream, whose graph runs on other threads.
+fn streamed(loader: &DataLoader<Vec<u64>>) -> (u64, u64) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let batches = loader.epoch(0).map(|batch| sums(&batch.expect("integers do not fail")));
+    runtime.block_on(batches.fold((0, 0), async |a, b| add(a, b)))
 }
 
 /// The same work with nothing in between: the floor.
@@ -70,6 +78,7 @@ fn main() {
             case("1 worker", || epoch(&one)),
             case("2 workers", || epoch(&two)),
             case("2 workers, loader built each time", || epoch(&build(2))),
+            case("2 workers, as a stream", || streamed(&two)),
         ],
     );
     bar("inline over the loop", ratios[1], 3.0, false);

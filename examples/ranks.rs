@@ -56,7 +56,8 @@ fn loader(kind: &str, items: u64, rank: Rank, digest: &Digest) -> Result<DataLoa
         members.shuffle(40).batch(6)
     };
     let loader = DataLoader::builder(graph).seed(42).rank(rank.index, rank.world).uneven(Uneven::Drop);
-    Ok(loader.resumable().build()?)
+    // Archives may have unequally many members, so the ranks agree before each step.
+    Ok(loader.ranks_agree().resumable().build()?)
 }
 
 /// One of the ranks: reads its part up to a step, writes it and its state to files, and stops where all agree that one of

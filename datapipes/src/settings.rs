@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub memory: Option<usize>,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
+    /// Whether ranks agree before each step whether there is another.
+    pub ranks_agree: bool,
     /// After how many items an epoch ends, though there may be more.
     pub max_steps: Option<u64>,
     /// Whether states of an epoch can be asked for.
@@ -72,6 +74,7 @@ impl Default for Settings {
             memory: None,
             rank: Rank::default(),
             uneven: None,
+            ranks_agree: false,
             max_steps: None,
             resumable: false,
             processes: None,

@@ -124,7 +124,7 @@ const STEPS: usize = 7;
 
 fn ranked(make: MakeRanked, rank: usize, world: usize, workers: usize) -> DataLoader<Vec<u64>> {
     let builder = DataLoader::builder(make(world)).seed(42).workers(workers).rank(rank, world);
-    builder.uneven(Uneven::Drop).resumable().build().unwrap()
+    builder.uneven(Uneven::Drop).ranks_agree().resumable().build().unwrap()
 }
 
 fn batches(epoch: Epoch<Vec<u64>>) -> Vec<Vec<u64>> {

@@ -1024,7 +1024,8 @@ impl Run {
             .order(self.order)
             .seed(self.seed)
             .processes(2)
-            .on_error(OnError::skip(u64::MAX));
+            .on_error(OnError::skip(u64::MAX))
+            .ranks_agree();
         match self.limits {
             Some((in_flight, memory)) => builder.in_flight(in_flight).memory(memory),
             None => builder,

@@ -16,6 +16,7 @@ mod processes;
 mod resume;
 mod review;
 mod rows;
+mod runtimes;
 mod samples;
 mod shuffles;
 mod structure;

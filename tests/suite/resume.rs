@@ -75,7 +75,7 @@ mod apart {
 
 /// Without functions over the stream, which keep nothing; and without caches of what is random in rounds of one epoch, which
 /// another process fills in another round.
-fn resumable(spec: impl Strategy<Value = Spec>) -> impl Strategy<Value = Spec> {
+pub fn resumable(spec: impl Strategy<Value = Spec>) -> impl Strategy<Value = Spec> {
     let again = |step: &Step| matches!(step, Step::Repeat(_) | Step::Cycle(_) | Step::Mix(..));
     spec.prop_filter("cannot be resumed", move |spec| {
         let through = spec.any(&|step| matches!(step, Step::Through));

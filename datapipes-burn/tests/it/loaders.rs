@@ -136,7 +136,7 @@ fn the_slices_of_several_devices_go_on() {
             let graph =
                 Graph::range(0..40).shuffle(50).sharding_filter().filter(|n| n % 5 > 0).batch(3).collate();
             let loader = DataLoader::builder(graph).rank(rank.index, rank.world).uneven(Uneven::Drop);
-            loader.workers(1).resumable().build()
+            loader.workers(1).resumable().ranks_agree().build()
         };
         let whole = BurnLoader::<_, Tensor<1, Int>>::new(of(Rank::default()).unwrap(), &Device::flex());
         whole.items(40).for_devices(devices, of)

@@ -22,7 +22,7 @@ fn merged() -> State {
     let of = |rank| {
         let graph = Graph::range(0..40).sharding_filter().filter(|n| n % 5 != 0).batch(4);
         let loader = DataLoader::builder(graph).workers(0).rank(rank, 2).uneven(Uneven::Drop).resumable();
-        let mut epoch = loader.build().unwrap().epoch(0).blocking();
+        let mut epoch = loader.ranks_agree().build().unwrap().epoch(0).blocking();
         assert_eq!(epoch.by_ref().take(2).count(), 2);
         epoch.state().unwrap()
     };

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::lens::uncounted;
 use super::{ENDLESS, Flow, FlowNode, Op, lens};
 use crate::settings::Settings;
 use crate::{Processes, Role, Uneven};
@@ -54,7 +55,8 @@ struct Way {
     shards: (usize, usize),
 }
 
-pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> {
+/// What is wrong with a graph and its settings, where so many items of an epoch may be `skipped`.
+pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<(), BuildError> {
     let mut problems = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
     let mut ways: Vec<Way> = Vec::new();
@@ -173,6 +175,9 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
                 "{world} ranks, and nothing said of items that do not divide among them; call `uneven`"
             ));
         }
+        if settings.max_steps.is_none() {
+            problems.extend(unequal_steps(flow, settings, skipped));
+        }
     }
     if settings.memory == Some(0) {
         problems.push("a memory budget of zero bytes".to_owned());
@@ -181,6 +186,26 @@ pub(crate) fn check(flow: &Flow, settings: &Settings) -> Result<(), BuildError> 
         problems.push("zero requests in flight".to_owned());
     }
     if problems.is_empty() { Ok(()) } else { Err(BuildError { problems }) }
+}
+
+/// Why ranks may have unequally many steps, although the policy promises them equally many and nobody said that they agree.
+pub(crate) fn unequal_steps(flow: &Flow, settings: &Settings, skipped: u64) -> Option<String> {
+    let world = settings.rank.world;
+    if world < 2 || settings.ranks_agree || matches!(settings.uneven, None | Some(Uneven::Allow)) {
+        return None;
+    }
+    let nodes = uncounted(flow, settings.rank, settings.uneven);
+    let names = nodes.into_iter().map(|id| &*flow.nodes[id].name).collect::<Vec<_>>().join(", ");
+    let why = match (&*names, skipped) {
+        ("", 0) => return None,
+        ("", most) => format!("on_error: up to {most} items may be skipped on each rank"),
+        (names, _) => format!("{names}: how many items come out depends on what is in the data"),
+    };
+    Some(format!(
+        "{why}, so some of the {world} ranks may have fewer steps than others, which would wait for them in a collective \
+         for ever; let the ranks agree before each step, by `agreed` on the epoch, and say so by `ranks_agree` on the \
+         builder; or end epochs at a number of steps that each rank has, by `max_steps`; or allow it, by `Uneven::Allow`"
+    ))
 }
 
 /// Whether an epoch can go on in the middle of what a node gives.

@@ -1,6 +1,6 @@
 //! How many items come out of each node, as far as that is arithmetic.
 
-use super::{Flow, Op};
+use super::{Flow, FlowNode, Op};
 use crate::{Rank, Role, Uneven};
 
 /// Stands for more than can be counted: origins have 48 bits for the items of a source.
@@ -9,10 +9,44 @@ pub(crate) const ENDLESS: u64 = u64::MAX;
 /// For each node, how many items come out of it (of each of its outputs) where no item fails, if that is known before
 /// anything runs.
 pub(crate) fn lens(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<Option<u64>> {
-    let mut lens: Vec<Option<u64>> = Vec::new();
+    counted(flow, rank, uneven, |_, _| None)
+}
+
+/// Nodes below those that deal items to ranks whose own number of items is no arithmetic of what comes in: ranks that come to
+/// them with equally many may leave them with unequally many.
+pub(crate) fn uncounted(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<usize> {
+    /// Stands for any number that all ranks have in common.
+    const SAME: u64 = 1 << 20;
+    let deals = |node: &FlowNode| matches!(node.hints().facts.role, Role::Shard { .. });
+    let mut below: Vec<bool> = Vec::new();
     for node in &flow.nodes {
+        below.push(node.inputs.iter().any(|&(above, _)| below[above] || deals(&flow.nodes[above])));
+    }
+    let mut uncounted = Vec::new();
+    counted(flow, rank, uneven, |id, inputs| match below[id] {
+        // What has no end has none after any step.
+        true if inputs.contains(&Some(ENDLESS)) => Some(ENDLESS),
+        true => {
+            uncounted.push(id);
+            Some(SAME)
+        }
+        false => deals(&flow.nodes[id]).then_some(SAME),
+    });
+    uncounted
+}
+
+/// As [`lens`], with what `unknown` says for a node of which the number is not known, by those of its inputs.
+fn counted(
+    flow: &Flow,
+    rank: Rank,
+    uneven: Option<Uneven>,
+    mut unknown: impl FnMut(usize, &[Option<u64>]) -> Option<u64>,
+) -> Vec<Option<u64>> {
+    let mut lens: Vec<Option<u64>> = Vec::new();
+    for (id, node) in flow.nodes.iter().enumerate() {
+        let inputs: Vec<Option<u64>> = node.inputs.iter().map(|&(above, _)| lens[above]).collect();
         let hints = node.hints();
-        let above = node.inputs.first().and_then(|&(id, _)| lens[id]);
+        let above = inputs.first().copied().flatten();
         let len = match (&node.node.op, hints.facts.role) {
             (Op::Source(_), _) => hints.len,
             (Op::Pipe(_), Role::Shard { .. }) => {
@@ -20,12 +54,10 @@ pub(crate) fn lens(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<Optio
             }
             (Op::Pipe(pipe), _) => above.and_then(|len| pipe.len_hint(len)),
             (Op::Rerun(rerun), _) => above.and_then(|len| rerun.len_hint(len)),
-            (Op::Join(join), _) => {
-                let inputs: Vec<Option<u64>> = node.inputs.iter().map(|&(id, _)| lens[id]).collect();
-                join.len_hint(&inputs)
-            }
+            (Op::Join(join), _) => join.len_hint(&inputs),
             (Op::Split(split), _) => above.and_then(|len| split.len_hint(len)),
         };
+        let len = len.or_else(|| unknown(id, &inputs));
         lens.push(len.map(|len| if len >> 48 == 0 { len } else { ENDLESS }));
     }
     lens

@@ -20,6 +20,8 @@ pub struct Agreed<E, F> {
 
 /// What can end where ranks agree on it.
 pub trait Ends {
+    /// Ranks will agree before each step.
+    fn will_agree(&mut self);
     /// Of no use: the item comes again.
     fn fail_last(&mut self);
     /// There is no step for the item, nor for what would come behind it.
@@ -31,6 +33,9 @@ pub trait Ends {
 macro_rules! ends {
     ($epoch:ident<$($type:ident),*>, $($to:tt)*) => {
         impl<$($type: Send + 'static),*> Ends for $epoch<$($type),*> {
+            fn will_agree(&mut self) {
+                self$($to)*.will_agree();
+            }
             fn fail_last(&mut self) {
                 self.fail_last();
             }
@@ -81,7 +86,8 @@ impl<T: Send + 'static> Blocking<T> {
     /// let steps = |rank| {
     ///     // Item n becomes n items, so that rank 0 has 0 + 2 + 4, and rank 1 has 1 + 3 + 5.
     ///     let graph = Graph::range(0..6).sharding_filter().flat_map(|n| vec![n; n as usize]);
-    ///     let loader = DataLoader::builder(graph).rank(rank, 2).uneven(Uneven::Drop).workers(0).build().unwrap();
+    ///     let builder = DataLoader::builder(graph).rank(rank, 2).uneven(Uneven::Drop).ranks_agree();
+    ///     let loader = builder.workers(0).build().unwrap();
     ///     loader.epoch(0).blocking().agreed(all_have).map(Result::unwrap).count()
     /// };
     /// let counts = std::thread::scope(|scope| {
@@ -98,7 +104,7 @@ impl<T: Send + 'static> Blocking<T> {
     where
         F: FnMut(bool) -> Result<bool>,
     {
-        Agreed { epoch: self, agree, ended: false }
+        Agreed::new(self, agree)
     }
 }
 
@@ -129,11 +135,16 @@ impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
     where
         F: FnMut(bool) -> Result<bool>,
     {
-        Agreed { epoch: self, agree, ended: false }
+        Agreed::new(self, agree)
     }
 }
 
 impl<E: Ends, F> Agreed<E, F> {
+    fn new(mut epoch: E, agree: F) -> Self {
+        epoch.will_agree();
+        Agreed { epoch, agree, ended: false }
+    }
+
     /// Where the epoch stands, behind the last item given; at the end that all agreed on, it is finished. See
     /// [`Epoch::state`].
     ///
@@ -243,7 +254,7 @@ impl<T: Send + 'static> Epoch<T> {
         F: FnMut(bool) -> A,
         A: Future<Output = Result<bool>>,
     {
-        AgreedStream { epoch: self, agree, asked: None, ended: false }
+        AgreedStream::new(self, agree)
     }
 }
 
@@ -257,11 +268,16 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         F: FnMut(bool) -> A,
         A: Future<Output = Result<bool>>,
     {
-        AgreedStream { epoch: self, agree, asked: None, ended: false }
+        AgreedStream::new(self, agree)
     }
 }
 
 impl<T, E: Stream<Item = Result<T>> + Ends, F, A> AgreedStream<E, F, A> {
+    fn new(mut epoch: E, agree: F) -> Self {
+        epoch.will_agree();
+        AgreedStream { epoch, agree, asked: None, ended: false }
+    }
+
     /// Where the epoch stands, behind the last item given, also while ranks agree on the next; at the end that all agreed
     /// on, it is finished. See [`Epoch::state`].
     ///

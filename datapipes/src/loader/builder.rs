@@ -37,7 +37,8 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// How many CPU workers: by default one for each core. With 0 everything, I/O too, runs on the consumer's thread
+    /// How many CPU workers: by default one for each core. With 0 everything, I/O too, runs on the consumer's thread (also
+    /// that of an async runtime which polls the epoch as a stream)
     /// while it waits, one request after the other, which is slow and easy to debug. (A request that is not answered at
     /// once is driven to its next item on the async runtime, with what stands above it, so that it holds up nobody else
     /// while the consumer does something else.)
@@ -53,8 +54,9 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// How many finished items (usually batches) are kept ready for the consumer; by default 4, or what is made in 4 ms
-    /// if that is more. The queue fills up gradually: five are requested for every four consumed. A graph that makes an item in some microseconds is run
-    /// on the consumer's thread instead, since a queue would cost more than it hides.
+    /// if that is more. The queue fills up gradually: five are requested for every four consumed. With 0 each is made when it is asked for.
+    /// A blocking iterator runs a graph that makes an item in some microseconds on the consumer's thread instead, since a queue
+    /// would cost more than it hides.
     pub fn prefetch(mut self, items: usize) -> Self {
         self.settings.prefetch = Some(items);
         self
@@ -104,9 +106,40 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// What happens to items that do not divide evenly among the ranks. Must be said where there is more than one.
+    /// What happens to items that do not divide evenly among the ranks. Must be said where there is more than one. It is about
+    /// the items that are dealt; what steps below make of them is [another matter](Builder::ranks_agree).
     pub fn uneven(mut self, uneven: Uneven) -> Self {
         self.settings.uneven = Some(uneven);
+        self
+    }
+
+    /// Says that the ranks agree before each step whether there is another, by [`agreed`](crate::Blocking::agreed) on each
+    /// epoch or in a way of their own. It changes nothing of what comes.
+    ///
+    /// Without it, `build` refuses a graph for several ranks that are promised equally many items ([`Uneven::Drop`] and the
+    /// like), where that promise does not reach to the end of the graph: where a step below the sharding filter gives as many
+    /// items as the data say (a filter, the members of an archive), or items that fail are [skipped](OnError::skip). A rank
+    /// with a batch less leaves the others in an all-reduce that never ends. The other ways are a number of steps that every
+    /// rank has ([`max_steps`](Builder::max_steps); a rank that ends before it says so by an error), and
+    /// [`Uneven::Allow`], for ranks that need not go in step.
+    ///
+    /// ```
+    /// use datapipes::{DataLoader, Graph, Uneven};
+    ///
+    /// let graph = Graph::range(0..100).sharding_filter().filter(|n| n % 7 != 0).batch(8);
+    /// let builder = || DataLoader::builder(graph.clone()).rank(0, 2).uneven(Uneven::Drop);
+    /// let problem = builder().build().unwrap_err().to_string();
+    /// assert!(problem.contains("filter: how many items come out depends on what is in the data"));
+    ///
+    /// let loader = builder().ranks_agree().build()?;
+    /// let all_have = |mine: bool| Ok(mine); // an all-reduce of the minimum
+    /// for batch in loader.epoch(0).blocking().agreed(all_have) {
+    ///     assert!(batch?.len() <= 8);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ranks_agree(mut self) -> Self {
+        self.settings.ranks_agree = true;
         self
     }
 
@@ -132,6 +165,9 @@ impl<T: Send + 'static> Builder<T> {
     /// [`state`](crate::Epoch::state) every so many steps and [`resume`](DataLoader::resume); or with the budget of the next
     /// stretch. A state at the budget [is finished](super::State::is_finished) for this loader and for any whose budget is
     /// no larger; one with a larger budget, or without, resumes from there.
+    ///
+    /// With several ranks of which nobody knows that they have equally many steps, a rank that ends before its budget ends with
+    /// an error that says so, unless they [agree](crate::Blocking::agreed).
     ///
     /// ```
     /// use datapipes::{DataLoader, Graph};
@@ -167,7 +203,7 @@ impl<T: Send + 'static> Builder<T> {
     /// once, by node name.
     pub fn build(self) -> Result<DataLoader<T>, BuildError> {
         let flow = Flow::new(&self.graph.root());
-        check::check(&flow, &self.settings)?;
+        check::check(&flow, &self.settings, self.on_error.most())?;
         let plan = Plan::new(&flow, &self.settings);
         #[cfg(target_os = "linux")]
         if let Some(segment) = plan.segments.iter().find(|segment| segment.processes.is_some())

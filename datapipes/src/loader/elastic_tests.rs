@@ -124,7 +124,8 @@ fn ran(
     steps: usize,
 ) -> (Vec<Vec<u64>>, State) {
     let builder = DataLoader::builder(shaped(shape, items)).seed(3).workers(workers).rank(rank, world);
-    let loader = builder.uneven(Uneven::Drop).on_error(OnError::skip(999)).resumable().build().unwrap();
+    let loader =
+        builder.uneven(Uneven::Drop).ranks_agree().on_error(OnError::skip(999)).resumable().build().unwrap();
     let epoch = from.map_or_else(|| loader.epoch(1), |state| loader.resume(state).unwrap());
     let mut epoch = epoch.blocking();
     let steps = epoch.by_ref().take(steps).map(Result::unwrap).collect();
@@ -189,7 +190,7 @@ fn one_rank_reads_the_rest_of_two() {
     let loader = |rank, world| {
         let loader = DataLoader::builder(shaped(Shape::Members, 60)).seed(3).workers(2).rank(rank, world);
         // One rank does not say what happens with uneven ones: it was said by those that began.
-        let loader = if world > 1 { loader.uneven(Uneven::Drop) } else { loader };
+        let loader = if world > 1 { loader.uneven(Uneven::Drop).ranks_agree() } else { loader };
         loader.resumable().build().unwrap()
     };
     let whole: Vec<Vec<Vec<u64>>> = [0, 1].map(|rank| all(&loader(rank, 2))).into();
@@ -239,7 +240,7 @@ fn an_error_of_one_rank_ends_all_that_are_read_in_turn() {
         || Graph::range(0..40).sharding_filter().try_map(|n| if n == 21 { Err("bad") } else { Ok(n) });
     let loader = |rank, world| {
         let loader = DataLoader::builder(graph().filter(|n| n % 4 < 2)).workers(0).rank(rank, world);
-        loader.uneven(Uneven::Drop).resumable().build().unwrap()
+        loader.uneven(Uneven::Drop).ranks_agree().resumable().build().unwrap()
     };
     let state = |rank| {
         let mut epoch = loader(rank, 2).epoch(0).blocking();

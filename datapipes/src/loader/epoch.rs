@@ -1,16 +1,17 @@
 //! One pass over the data: a stream, or an iterator.
 
 use std::fmt;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
-use futures::{Stream, StreamExt};
+use futures::Stream;
 
 use super::rank_epoch::{RankEpoch, Stand};
 use super::state::Progress;
 use super::{State, Stats};
-use crate::run::{AheadGauge, EpochRun, block_on};
+use crate::run::{AheadGauge, EpochRun, QUIET, Standstill, block_on_unless};
 use crate::sync::lock;
 use crate::{Item, Result};
 
@@ -22,7 +23,13 @@ use crate::{Item, Result};
 /// loader's policy does not skip, the epoch has ended.
 ///
 /// As a stream it uses the caller's tokio runtime for I/O if that has several threads, else a small one of the
-/// loader's.
+/// loader's. With [workers](crate::loader::Builder::workers) no function of the graph runs on the thread that polls it, nor
+/// is what is not delivered dropped there; polling and dropping the stream never wait for one. An epoch begins on a thread
+/// of its own then, which hands items over by the thousand where they are cheap.
+///
+/// An epoch cannot be read inside a function of its own loader's graph, nor inside one of another loader whose epoch such a
+/// function reads: it would wait for itself, and is an error of kind [`Config`](crate::ErrorKind::Config). An epoch of another
+/// loader can. A thread that such a function starts by itself, and waits for, is not recognised.
 ///
 /// # Examples
 /// `next` and the like come from `futures::StreamExt` or `tokio_stream::StreamExt`:
@@ -69,10 +76,21 @@ impl<T: Send + 'static> Epoch<T> {
     }
 
     /// The epoch as a plain iterator, for training loops without async. Works on any thread, with or without an
-    /// async runtime; inside one it blocks the thread it is called on.
+    /// async runtime; inside one it blocks the thread it is called on. Where items cost microseconds, functions of the
+    /// graph run on that thread, too.
+    ///
+    /// On the only thread of a runtime no task of that runtime runs while the iterator waits. If one of them feeds the
+    /// graph, nothing comes. Where that is found (such tasks, nothing of the epoch under way, and no item for
+    /// 10 seconds), it is an error of kind [`Config`](crate::ErrorKind::Config), behind which the epoch goes on; where it is
+    /// no more than likely, a warning by `tracing`.
     pub fn blocking(mut self) -> Blocking<T> {
         self.ranks_mut().for_each(|epoch| epoch.blocking = true);
         Blocking(self)
+    }
+
+    /// Says that ranks agree before each step.
+    pub(super) fn will_agree(&mut self) {
+        self.ranks_mut().for_each(|epoch| epoch.agreed = true);
     }
 
     fn ranks_mut(&mut self) -> impl Iterator<Item = &mut RankEpoch<T>> {
@@ -81,6 +99,8 @@ impl<T: Send + 'static> Epoch<T> {
 
     /// The epoch, to be read by a device stage, and where each of its ranks stands then.
     pub(super) fn on_device(mut self, gauge: &Arc<AheadGauge>) -> (Self, Runs, Vec<Stand>) {
+        // The thread of the stage is none of an async runtime.
+        self.ranks_mut().for_each(|epoch| epoch.blocking = true);
         let stands = self.ranks_mut().map(|epoch| epoch.on_device(gauge)).collect();
         let runs = self.runs.clone();
         (self, runs, stands)
@@ -234,11 +254,24 @@ impl<T> fmt::Debug for Epoch<T> {
 #[derive(Debug)]
 pub struct Blocking<T>(pub(super) Epoch<T>);
 
+/// Waits on this thread for what comes next, but not for ever where it is the thread's fault that nothing comes. `is_idle` says
+/// whether nothing else is under way.
+pub(super) fn wait_for<T>(
+    runs: &Runs,
+    is_idle: impl Fn() -> bool,
+    next: impl Future<Output = Option<Result<T>>>,
+) -> Option<Result<T>> {
+    let mut standstill = Standstill::default();
+    let is_idle = || is_idle() && lock(runs).iter().all(|run| run.is_idle());
+    block_on_unless(next, QUIET, || standstill.look(is_idle).map(|error| Some(Err(error))))
+}
+
 impl<T: Send + 'static> Blocking<T> {
     /// The next item, with its origin; `None` at the end.
+    #[inline]
     pub fn next_item(&mut self) -> Option<Result<Item<T>>> {
         match self.0.pop_ready() {
-            None => block_on(self.0.next_item()),
+            None => wait_for(&self.0.runs.clone(), || true, self.0.next_item()),
             ready => ready,
         }
     }
@@ -277,9 +310,6 @@ impl<T: Send + 'static> Iterator for Blocking<T> {
 
     #[inline]
     fn next(&mut self) -> Option<Result<T>> {
-        match self.0.pop_ready() {
-            Some(ready) => Some(ready.map(Item::into_inner)),
-            None => block_on(self.0.next()),
-        }
+        self.next_item().map(|item| item.map(Item::into_inner))
     }
 }

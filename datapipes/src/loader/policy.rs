@@ -75,6 +75,14 @@ impl OnError {
         }
     }
 
+    /// How many items of an epoch may be left out.
+    pub(crate) fn most(&self) -> u64 {
+        match self.0 {
+            Policy::Fail => 0,
+            Policy::Skip { most, .. } => most,
+        }
+    }
+
     /// Decides about an error, the `before + 1`st of the epoch: `None` to go on, or what the consumer sees.
     pub(crate) fn decide(&self, epoch: u64, before: u64, error: Error) -> Option<Error> {
         match &self.0 {

@@ -7,11 +7,11 @@ use std::task::{self, Poll, ready};
 
 use futures::{Stream, StreamExt};
 
-use super::epoch::Runs;
+use super::epoch::{Runs, wait_for};
 use super::rank_epoch::Stand;
 use super::state::Progress;
 use super::{DataLoader, Edited, Epoch, Stats};
-use crate::run::{Ahead, AheadGauge, StableThread, Upload, block_on};
+use crate::run::{Ahead, AheadGauge, StableThread, Upload, inside_itself};
 use crate::{BoxError, Error, ErrorKind, Item, Result};
 
 /// A loader whose batches are uploaded to a device ahead of the consumer; see
@@ -136,7 +136,7 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
         let (epoch, runs, stands) = epoch.on_device(&gauge);
         let (depth, uploader) = (self.depth, self.uploader.clone());
         let stage = Stage::Fresh(Box::new(epoch));
-        DeviceEpoch { stage, number, stands, last: None, runs, gauge, depth, uploader }
+        DeviceEpoch { stage, number, stands, last: None, runs, gauge, depth, blocking: false, uploader }
     }
 
     /// The loader whose batches these are, with their number, its plan and its figures.
@@ -170,6 +170,7 @@ pub struct DeviceEpoch<T, U> {
     runs: Runs,
     gauge: Arc<AheadGauge>,
     depth: usize,
+    blocking: bool,
     /// Behind the stage, which is at work on it.
     uploader: Arc<Uploader<T, U>>,
 }
@@ -182,8 +183,16 @@ enum Stage<T, U> {
 
 impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
     /// The epoch as a plain iterator, for training loops without async.
-    pub fn blocking(self) -> DeviceBlocking<T, U> {
+    pub fn blocking(mut self) -> DeviceBlocking<T, U> {
+        self.blocking = true;
         DeviceBlocking(self)
+    }
+
+    /// Says that ranks agree before each step, if nothing came yet.
+    pub(super) fn will_agree(&mut self) {
+        if let Stage::Fresh(epoch) = &mut self.stage {
+            epoch.will_agree();
+        }
     }
 
     /// Its number.
@@ -235,11 +244,16 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
     }
 
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
+        if self.uploader.thread.is_here() {
+            let ended = matches!(std::mem::replace(&mut self.stage, Stage::Done), Stage::Done);
+            return Poll::Ready((!ended).then(|| Err(inside_itself())));
+        }
         if let Stage::Fresh(_) = self.stage
             && let Stage::Fresh(epoch) = std::mem::replace(&mut self.stage, Stage::Done)
         {
-            let (upload, gauge) = (self.uploader.upload.clone(), self.gauge.clone());
-            match Ahead::start(&self.uploader.thread, epoch.tracked(), upload, self.depth, gauge) {
+            let Uploader { thread, upload } = &*self.uploader;
+            let (upload, gauge, polled) = (upload.clone(), self.gauge.clone(), !self.blocking);
+            match Ahead::start(thread, epoch.tracked(), upload, self.depth, gauge, polled) {
                 Ok(running) => self.stage = Stage::Running(running),
                 Err(error) => {
                     let error = Error::new(ErrorKind::Io, "cannot start a thread").with_source(error);
@@ -316,7 +330,8 @@ impl<T: Send + 'static, U: Send + 'static> Iterator for DeviceBlocking<T, U> {
     type Item = Result<U>;
 
     fn next(&mut self) -> Option<Result<U>> {
-        block_on(self.0.next())
+        let (runs, gauge) = (self.0.runs.clone(), self.0.gauge.clone());
+        wait_for(&runs, || gauge.is_idle(), self.0.next())
     }
 }
 

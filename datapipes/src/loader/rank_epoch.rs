@@ -11,9 +11,10 @@ use futures::Stream;
 use super::OnError;
 use super::epoch::Runs;
 use super::state::{Progress, Saved, saved};
+use crate::graph::check::unequal_steps;
 use crate::items::polled;
 use crate::keep::{Point, Saving, Trace};
-use crate::run::{AheadGauge, Cursors, Engine, Resume, Running, Share};
+use crate::run::{AheadGauge, Cursors, Engine, Resume, Running, Scope, Share};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
 
@@ -41,6 +42,8 @@ pub(super) struct RankEpoch<T> {
     pub delivered: u64,
     /// So many are delivered at most.
     budget: u64,
+    /// Whether ranks agree before each step whether there is another.
+    pub agreed: bool,
     /// Whether the last thing that came was an item, which the consumer has.
     pub taken: bool,
     /// Where it is read by a device stage.
@@ -80,6 +83,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             failed,
             produce_ns: 0.0,
             delivered,
+            agreed: false,
             taken: false,
             device: None,
         }
@@ -131,10 +135,12 @@ impl<T: Send + 'static> RankEpoch<T> {
         if !settings.resumable {
             return Err(not_resumable());
         }
-        let cursors = match (&self.stage, &self.ended, &self.resume) {
-            (Stage::Running(running), ..) => {
-                saved(running.save(delivered + self.failed).unwrap_or_default())?
-            }
+        let saving = match &self.stage {
+            Stage::Running(running) => running.save(delivered + self.failed),
+            _ => None,
+        };
+        let cursors = match (saving, &self.ended, &self.resume) {
+            (Some(saving), ..) => saved(saving)?,
             (_, Some(ended), _) => {
                 ended.clone().map_err(|error| Error::new(error.kind(), error.to_string()))?
             }
@@ -151,8 +157,9 @@ impl<T: Send + 'static> RankEpoch<T> {
             && self.engine.settings.resumable
         {
             self.ended = match running.save(self.delivered + self.failed) {
-                Some(saving) if !self.drained => Some(saved(saving).map_err(Arc::new)),
-                _ => Some(Ok(Cursors::default())),
+                _ if self.drained => Some(Ok(Cursors::default())),
+                // It stands where it began, if it is not even wired.
+                saving => saving.map(|saving| saved(saving).map_err(Arc::new)),
             };
         }
         self.stage = Stage::Done;
@@ -194,6 +201,11 @@ impl<T: Send + 'static> RankEpoch<T> {
 
     /// Where nothing is ready.
     fn poll_more(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+        if let Err(error) = Scope::refuse_inside(self.engine.id) {
+            let ended = self.is_done();
+            self.end();
+            return Poll::Ready((!ended).then_some(Err(error)));
+        }
         loop {
             if self.delivered >= self.budget && !self.is_done() {
                 self.end_at(false, false);
@@ -221,7 +233,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             }
             let begun = Instant::now();
             let polled = {
-                let _entered = running.run.io.enter();
+                let _entered = running.run.scope.enter();
                 polled(false, || Pin::new(&mut running.items).poll_next(cx))
             };
             // If the consumer waits, or works inline for long, let the next items be made ahead.
@@ -241,7 +253,7 @@ impl<T: Send + 'static> RankEpoch<T> {
                 None => {
                     self.end_at(false, true);
                     self.tell_end();
-                    return Poll::Ready(None);
+                    return Poll::Ready(self.fell_short().map(Err));
                 }
                 Some(Ok(item)) => return Poll::Ready(Some(Ok(self.deliver(item)))),
                 Some(Err(error)) => {
@@ -251,6 +263,17 @@ impl<T: Send + 'static> RankEpoch<T> {
                 }
             }
         }
+    }
+
+    /// What is wrong where this rank has fewer steps than all were to have, and others may not.
+    fn fell_short(&self) -> Option<Error> {
+        let Engine { flow, settings, .. } = &*self.engine;
+        let budget = settings.max_steps.filter(|&budget| self.delivered < budget && !self.agreed)?;
+        let why = unequal_steps(flow, settings, self.on_error.most())?;
+        let (steps, rank) = (self.delivered, settings.rank.index);
+        let message =
+            format!("rank {rank} has {steps} of the {budget} steps that `max_steps` gives each rank; {why}");
+        Some(Error::new(ErrorKind::Config, message))
     }
 
     fn start(&mut self) -> Result<()> {

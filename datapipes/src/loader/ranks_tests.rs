@@ -187,7 +187,7 @@ fn ranks_that_agree_end_at_the_same_step() {
             let graph = Graph::range(0..9).sharding_filter().flat_map(|n| vec![n; n as usize]);
             let graph = graph.try_map(move |n| if Some(n) == failing { Err("bad") } else { Ok(n) }).batch(2);
             let loader = DataLoader::builder(graph).workers(0).rank(rank, 3).uneven(Uneven::Drop).resumable();
-            let loader = loader.build().unwrap();
+            let loader = loader.ranks_agree().build().unwrap();
             let mut epoch = loader.epoch(0).blocking().agreed(|mine| exchange.all(mine));
             let seen: Vec<_> = epoch.by_ref().collect();
             assert!(epoch.next().is_none());

@@ -262,7 +262,7 @@ mod tests {
             let graph = Graph::from_iter_with(move || 0..items);
             let graph = graph.try_map(move |n| if Some(n) == failing { Err("bad") } else { Ok(n) });
             let loader = DataLoader::builder(graph.sharding_filter_padded()).workers(0).rank(rank, world);
-            let loader = loader.uneven(uneven).on_error(OnError::skip(1)).build().unwrap();
+            let loader = loader.uneven(uneven).ranks_agree().on_error(OnError::skip(1)).build().unwrap();
             loader.epoch(0).blocking().map(Result::unwrap).collect()
         };
         (0..world).map(part).collect()

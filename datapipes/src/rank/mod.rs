@@ -36,11 +36,14 @@ impl Rank {
 ///
 /// Fewer items than ranks are refused, with both numbers, unless uneven ranks are allowed: when the loader is built, or
 /// where the number is not known then, at the end of the stream that is to be divided.
+///
+/// What steps below make of the items that a rank is dealt is not known to it; see
+/// [`ranks_agree`](crate::loader::Builder::ranks_agree).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uneven {
-    /// The items left over are dropped and counted; every rank sees equally many.
+    /// The items left over are dropped and counted; every rank is dealt equally many.
     Drop,
-    /// Ranks that would come short take items from the start of the data once more; every rank sees equally many.
+    /// Ranks that would come short take items from the start of the data once more; every rank is dealt equally many.
     Pad,
     /// Ranks may see one item more or less than others, and some may see none. Collective steps of a training job will
     /// not line up, unless ranks [agree](crate::Blocking::agreed) before each.

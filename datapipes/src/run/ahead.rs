@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{self, Poll};
 use std::time::Instant;
 
+use futures::channel::oneshot;
 use futures::future::{AbortHandle, Abortable};
 use futures::task::AtomicWaker;
 use futures::{Stream, StreamExt};
 
+use super::scope::{Scope, Scoped};
 use super::{PATIENCE, StableThread};
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::sync::lock;
@@ -29,6 +31,14 @@ pub(crate) struct AheadGauge {
     pub busy_ns: AtomicU64,
     pub uploaded: AtomicU64,
     pub depth: AtomicU64,
+    uploading: AtomicBool,
+}
+
+impl AheadGauge {
+    /// Whether no upload is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.uploading.load(Ordering::Relaxed)
+    }
 }
 
 /// What was uploaded or went wrong, and, unless the stage itself failed, how far its stream had come with it.
@@ -45,16 +55,20 @@ pub(crate) struct Ahead<U, P> {
     /// Whether the stream came to its end, so that no more batches are missed.
     whole: Arc<AtomicBool>,
     ended: mpsc::Receiver<()>,
+    /// To the stage's thread, for what was ready, where the consumer's is not to drop it.
+    leave: Option<oneshot::Sender<Box<dyn Take<Uploaded<U, P>>>>>,
 }
 
 impl<U: Send + 'static, P: Send + 'static> Ahead<U, P> {
-    /// Begins to upload, on this thread, keeping up to `depth` batches ready.
+    /// Begins to upload, on this thread, keeping up to `depth` batches ready. Where it is `polled` as a stream, dropping it
+    /// waits for nothing, and what was ready is dropped on the stage's thread.
     pub(crate) fn start<T: Send + 'static>(
         on: &StableThread,
         source: impl Stream<Item = (Result<Item<T>>, P)> + Send + Unpin + 'static,
         upload: Upload<T, U>,
         depth: usize,
         gauge: Arc<AheadGauge>,
+        polled: bool,
     ) -> io::Result<Self> {
         let depth = depth.max(1);
         gauge.depth.store(depth as u64, Ordering::Relaxed);
@@ -64,13 +78,20 @@ impl<U: Send + 'static, P: Send + 'static> Ahead<U, P> {
         let whole = Arc::new(AtomicBool::new(false));
         let room = Arc::new(AtomicWaker::new());
         let work = drive(source, upload, put, room.clone(), gauge.clone(), whole.clone());
-        on.run(async move {
-            let _told_at_the_end: mpsc::Sender<()> = send_ended;
+        let (leave, left) = oneshot::channel();
+        let job = async move {
             // Aborted or not, the stream is dropped here, on the stage's thread.
             let _ = Abortable::new(work, registration).await;
-        })?;
+            drop::<mpsc::Sender<()>>(send_ended);
+            drop(left.await);
+        };
+        match Scope::current() {
+            Some(scope) => on.run(Scoped::new(&scope, job))?,
+            None => on.run(job)?,
+        }
+        let leave = polled.then_some(leave);
         let take: Box<dyn Take<Uploaded<U, P>>> = Box::new(take);
-        Ok(Ahead { take: Some(take), gauge, waiting_since: None, room, abort, whole, ended })
+        Ok(Ahead { take: Some(take), gauge, waiting_since: None, room, abort, whole, ended, leave })
     }
 
     pub(crate) fn poll_next(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Uploaded<U, P>>> {
@@ -104,7 +125,12 @@ impl<U: Send + 'static, P: Send + 'static> Ahead<U, P> {
 impl<U, P> Drop for Ahead<U, P> {
     fn drop(&mut self) {
         self.abort.abort();
-        drop(self.take.take());
+        let take = self.take.take();
+        if let Some(leave) = self.leave.take() {
+            let _ = take.map(|take| leave.send(take));
+            return;
+        }
+        drop(take);
         let _ = self.ended.recv_timeout(PATIENCE);
     }
 }
@@ -133,10 +159,12 @@ async fn drive<T, U, P>(
             Some((Ok(item), progress)) => {
                 let (value, origin) = item.into_parts();
                 let begun = Instant::now();
+                gauge.uploading.store(true, Ordering::Relaxed);
                 let uploaded = catch_unwind(AssertUnwindSafe(|| {
                     let mut upload = lock(&upload);
                     upload(value)
                 }));
+                gauge.uploading.store(false, Ordering::Relaxed);
                 gauge.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
                 match uploaded.unwrap_or_else(|payload| Err(Error::panic(payload))) {
                     Ok(value) => {
@@ -177,7 +205,7 @@ mod tests {
             Poll::Ready(Some((Ok(Item::new(left, Origin::root(0, 0))), left)))
         });
         let upload: Upload<i32, i32> = Arc::new(Mutex::new(Ok));
-        let mut ahead = Ahead::start(&thread, source, upload, 1, Arc::default()).unwrap();
+        let mut ahead = Ahead::start(&thread, source, upload, 1, Arc::default(), false).unwrap();
         let mut next = || super::super::block_on(poll_fn(|cx| ahead.poll_next(cx)));
         for left in [1, 0] {
             let (item, progress) = next().unwrap();

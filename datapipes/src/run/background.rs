@@ -9,23 +9,23 @@ use std::time::Instant;
 
 use futures::future::{AbortHandle, Abortable};
 use futures::task::AtomicWaker;
-use tokio::runtime::Handle;
 
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::Demand;
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::run::PATIENCE;
+use crate::run::scope::Scope;
 use crate::{Error, ErrorKind};
 
 pub(crate) struct BackgroundSettings {
     pub name: String,
-    /// Items kept ready, at most.
+    /// Items kept ready, at most. With 0 nothing is made before somebody waits for it.
     pub depth: usize,
     /// Whether more than `depth` may be kept ready where items are quick to make.
     pub adaptive: bool,
     /// Bytes kept ready, at most; one item always fits.
     pub bytes: usize,
-    pub io: Handle,
+    pub scope: Scope,
     pub edge: Arc<dyn Edge>,
 }
 
@@ -119,10 +119,10 @@ impl Background {
         let need = Arc::new(Need::default());
         let (abort, registration) = AbortHandle::new_pair();
         let (send_ended, ended) = mpsc::channel();
-        let (name, io, edge) = (settings.name.clone(), settings.io.clone(), settings.edge.clone());
+        let (name, scope, edge) = (settings.name.clone(), settings.scope.clone(), settings.edge.clone());
         let loop_ = drive(above, Box::new(put), consumed.clone(), need.clone(), settings, gauge);
         let body = move || {
-            let _entered = io.enter();
+            let _entered = scope.enter();
             // Aborted or not, what is above is dropped here, on its own thread.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 super::block_on(Abortable::new(loop_, registration)).is_ok()
@@ -154,6 +154,7 @@ async fn drive(
     settings: BackgroundSettings,
     gauge: Arc<QueueGauge>,
 ) {
+    let scope = settings.scope.clone();
     let (started, mut full_ns, mut made, mut made_bytes) = (Instant::now(), 0, 0, 0);
     loop {
         let mut depth = settings.depth;
@@ -165,7 +166,16 @@ async fn drive(
         put.set_limits(Limits { items: window, bytes: settings.bytes });
         gauge.depth.store(window as u64, Ordering::Relaxed);
         let begun = Instant::now();
-        let Some(room) = poll_fn(|cx| put.poll_ready(cx)).await else { return };
+        let room = poll_fn(|cx| {
+            if settings.depth == 0 {
+                need.register(cx);
+                if !need.waits() {
+                    return Poll::Pending;
+                }
+            }
+            put.poll_ready(cx)
+        });
+        let Some(room) = room.await else { return };
         let waited = begun.elapsed().as_nanos() as u64;
         full_ns += waited;
         gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
@@ -178,6 +188,7 @@ async fn drive(
             let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
             let demand = Demand { max, ahead: !(empty && need.waits()) };
             let begun = Instant::now();
+            let _busy = scope.busy();
             let polled = catch_unwind(AssertUnwindSafe(|| above.poll_chunk(cx, demand)));
             gauge.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             match polled {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 struct Parked {
     thread: Thread,
@@ -31,21 +32,38 @@ thread_local! {
 
 /// Waits for a future on this thread. Works anywhere, also inside an async runtime, whose thread it then blocks.
 pub fn block_on<F: Future>(future: F) -> F::Output {
+    block_on_unless(future, Duration::MAX, || None)
+}
+
+/// The same, but for each time that nothing wakes it for `quiet`, `give_up` may say what comes instead.
+pub(crate) fn block_on_unless<F: Future>(
+    future: F,
+    quiet: Duration,
+    mut give_up: impl FnMut() -> Option<F::Output>,
+) -> F::Output {
     let mut future = pin!(future);
     let parked = PARKED.with(Arc::clone);
     let waker = Waker::from(parked.clone());
     let mut cx = Context::from_waker(&waker);
     // A wake meant for an outer `block_on` of this thread may be taken by an inner one: poll once without it, and
     // leave a wake behind on return.
-    loop {
+    let output = 'woken: loop {
         parked.woken.store(false, Ordering::Release);
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
-            parked.woken.store(true, Ordering::Release);
-            parked.thread.unpark();
-            return output;
+            break output;
         }
+        let mut since = Instant::now();
         while !parked.woken.load(Ordering::Acquire) {
-            std::thread::park();
+            std::thread::park_timeout(quiet);
+            if since.elapsed() >= quiet {
+                if let Some(output) = give_up() {
+                    break 'woken output;
+                }
+                since = Instant::now();
+            }
         }
-    }
+    };
+    parked.woken.store(true, Ordering::Release);
+    parked.thread.unpark();
+    output
 }

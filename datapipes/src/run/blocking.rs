@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::runtime::Handle;
 
+use super::scope::{Busy, Scope};
 use crate::{Error, ErrorKind, Result};
 
 /// Runs blocking work, such as a query of an embedded database, where it holds up no other I/O: on the blocking threads
@@ -25,7 +26,11 @@ use crate::{Error, ErrorKind, Result};
 /// # datapipes::Ok(()) }).unwrap();
 /// ```
 pub async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
-    let guarded = move || catch_unwind(AssertUnwindSafe(work)).map_err(Error::panic);
+    let busy = Scope::current().map(|scope| scope.busy());
+    let guarded = move || {
+        let _marked = busy.as_ref().map(Busy::mark);
+        catch_unwind(AssertUnwindSafe(work)).map_err(Error::panic)
+    };
     match Handle::try_current() {
         Err(_) => guarded(),
         Ok(handle) => {

@@ -9,11 +9,11 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::background::Need;
+use super::scope::{Scope, Scoped};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::Demand;
 use crate::{Error, ErrorKind};
@@ -21,7 +21,7 @@ use crate::{Error, ErrorKind};
 /// A stream with I/O in it, polled where it is read; its next chunk comes in also if it is not polled again.
 pub(super) struct Driven {
     state: State,
-    io: Handle,
+    scope: Scope,
     edge: Arc<dyn Edge>,
     node: Arc<str>,
 }
@@ -44,11 +44,11 @@ struct Away {
 impl Driven {
     pub(super) fn new(
         chunks: Box<dyn ErasedChunks>,
-        io: Handle,
+        scope: Scope,
         edge: Arc<dyn Edge>,
         node: Arc<str>,
     ) -> Self {
-        Driven { state: State::Here(chunks), io, edge, node }
+        Driven { state: State::Here(chunks), scope, edge, node }
     }
 }
 
@@ -72,7 +72,7 @@ impl ErasedChunks for Driven {
             };
             let need = Arc::new(Need::default());
             let (told, (send, back)) = (need.clone(), oneshot::channel());
-            let task = super::spawn_task(&self.io, async move {
+            let task = async move {
                 let next = poll_fn(|cx| {
                     told.register(cx);
                     // What stands above is polled with it, and may block.
@@ -82,7 +82,8 @@ impl ErasedChunks for Driven {
                 let chunk = next.await;
                 // Nobody to send it to: dropped.
                 let _ = send.send((chunks, chunk));
-            });
+            };
+            let task = super::spawn_task(self.scope.io(), Scoped::new(&self.scope, task));
             self.state = State::Away(Away { task, back, need });
         }
         let State::Away(away) = &mut self.state else { return Poll::Ready(Some(self.lost())) };

@@ -9,7 +9,6 @@ use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
-use tokio::runtime::Handle;
 
 use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
 use crate::items::Demand;
@@ -18,6 +17,7 @@ use crate::rows::{RowCursor, Rows};
 #[cfg(target_os = "linux")]
 use crate::run::children::{Job, Lease, RunFacts};
 use crate::run::pool::Pool;
+use crate::run::scope::{Scope, Scoped};
 use crate::run::segment::SegmentGauge;
 use crate::{Context, Error, ErrorKind, Work};
 
@@ -70,8 +70,8 @@ impl Chain {
 /// Where morsels run.
 #[derive(Clone)]
 pub(crate) enum Spawner {
-    Pool(Arc<Pool>, Handle),
-    Io(Handle),
+    Pool(Arc<Pool>, Scope),
+    Io(Scope),
     /// In processes of their own.
     #[cfg(target_os = "linux")]
     Crew(Arc<Lease>, RunFacts),
@@ -279,11 +279,10 @@ impl Morsel {
             }
         };
         let running = match &line.spawner {
-            Spawner::Pool(pool, io) => {
-                let task = pool.spawn(line.depth, Entered { io: io.clone(), future: morsel });
-                Running::Pool { _task: task }
+            Spawner::Pool(pool, scope) => {
+                Running::Pool { _task: pool.spawn(line.depth, Scoped::new(scope, morsel)) }
             }
-            Spawner::Io(handle) => Running::Io(super::spawn_task(handle, morsel)),
+            Spawner::Io(scope) => Running::Io(super::spawn_task(scope.io(), Scoped::new(scope, morsel))),
             #[cfg(target_os = "linux")]
             Spawner::Crew(..) => unreachable!("sent to the crew above"),
         };
@@ -360,24 +359,6 @@ impl Ringer {
 impl Drop for Ringer {
     fn drop(&mut self) {
         self.ring();
-    }
-}
-
-/// A future polled inside an async runtime, so that CPU work may use its timers and files.
-#[pin_project::pin_project]
-struct Entered<F> {
-    io: Handle,
-    #[pin]
-    future: F,
-}
-
-impl<F: Future> Future for Entered<F> {
-    type Output = F::Output;
-
-    fn poll(self: std::pin::Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let _entered = this.io.enter();
-        this.future.poll(cx)
     }
 }
 

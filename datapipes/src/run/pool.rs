@@ -69,6 +69,10 @@ impl Shared {
                 None => state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
+        // Of tasks that were cancelled: what is in them is the user's.
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(jobs)));
     }
 }
 
@@ -126,10 +130,14 @@ impl Drop for Pool {
         let jobs = {
             let mut state = self.shared.lock();
             state.closed = true;
-            std::mem::take(&mut state.jobs)
+            // The threads drop what is left, if there are any.
+            if state.alive == 0 { std::mem::take(&mut state.jobs) } else { Vec::new() }
         };
         self.shared.wake.notify_all();
         drop(jobs);
+        if !super::may_wait() {
+            return;
+        }
         let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
         let me = std::thread::current().id();
         // The last handle on the loader may be dropped by one of its own threads.

@@ -254,7 +254,7 @@ impl Segment {
         let (tap, chain) =
             (Box::new(Tap(self.input.clone(), self.unordered.clone())), self.line.chain.clone());
         match &self.pieces {
-            None => chain.output().erase(chain.apply(chain.input.restore(tap), first)),
+            None => chain.output().erase(chain.apply_caught(chain.input.restore(tap), first)),
             Some(pieces) => {
                 let (input, output) = (chain.input.clone(), chain.output().clone());
                 let taken = self.input.clone();

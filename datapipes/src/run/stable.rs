@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError, mpsc as std_mpsc};
 use std::task::Poll;
+use std::thread::ThreadId;
 
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures::future::BoxFuture;
@@ -29,11 +30,18 @@ pub(crate) struct StableThread {
 struct Started {
     jobs: UnboundedSender<BoxFuture<'static, ()>>,
     ended: std_mpsc::Receiver<()>,
+    thread: ThreadId,
 }
 
 impl StableThread {
     pub(crate) fn new(name: impl Into<String>) -> Self {
         StableThread { name: name.into(), started: Mutex::new(None) }
+    }
+
+    /// Whether this is the thread, so that to wait for what it does would be to wait for ever.
+    pub(crate) fn is_here(&self) -> bool {
+        let here = std::thread::current().id();
+        lock(&self.started).as_ref().is_some_and(|started| started.thread == here)
     }
 
     /// Runs a future on the thread, beside those that run there already. A panic ends it, and nothing else.
@@ -52,11 +60,11 @@ impl Started {
     fn new(name: &str) -> io::Result<Self> {
         let (jobs, asked) = unbounded();
         let (send_ended, ended) = std_mpsc::channel();
-        super::spawn_thread(format!("datapipes-{name}"), move || {
+        let thread = super::spawn_thread(format!("datapipes-{name}"), move || {
             super::block_on(serve(asked));
             drop(send_ended);
         })?;
-        Ok(Started { jobs, ended })
+        Ok(Started { jobs, ended, thread: thread.thread().id() })
     }
 }
 
@@ -82,7 +90,9 @@ impl Drop for StableThread {
         let started = self.started.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Started { jobs, ended }) = started {
             drop(jobs);
-            let _ = ended.recv_timeout(PATIENCE);
+            if super::may_wait() {
+                let _ = ended.recv_timeout(PATIENCE);
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ fn goes_on_as<T: std::fmt::Debug + Send + 'static>(
             .seed(5)
             .workers(workers)
             .on_error(OnError::skip(1000))
+            .ranks_agree()
             .resumable()
             .build()
             .unwrap()

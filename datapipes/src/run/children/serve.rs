@@ -20,8 +20,8 @@ use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
 use crate::rows::{Granted, Memory, RowCursor};
-use crate::run::engine::BlockingPool;
 use crate::run::morsel::{Chain, Link};
+use crate::run::scope::Scope;
 use crate::wire::{ChunkWire, Parcel, damaged};
 use crate::{Context, Error, ErrorKind, Result, Wire, Writer};
 
@@ -128,7 +128,7 @@ impl Part {
             rank: facts.run.rank,
             uneven: facts.run.uneven,
             cancelled: cancelled.clone(),
-            offload: Some(Arc::new(BlockingPool(Handle::current()))),
+            offload: Some(Arc::new(Scope::new(Handle::current(), None))),
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..].iter().map(|_| Arc::default()).collect();
         let links =

@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
-
 use super::Engine;
 use super::inputs::unordered;
 use super::wiring::Splits;
@@ -18,6 +16,7 @@ use crate::run::ahead::AheadGauge;
 use crate::run::background::QueueGauge;
 #[cfg(target_os = "linux")]
 use crate::run::children::{RunFacts, shared_memory};
+use crate::run::scope::Scope;
 use crate::run::segment::SegmentGauge;
 use crate::sync::lock;
 use crate::{Context, Rank, Result, Uneven};
@@ -26,7 +25,8 @@ use crate::{Context, Rank, Result, Uneven};
 pub(crate) struct EpochRun {
     pub engine: Arc<Engine>,
     pub(super) info: RunInfo,
-    pub io: Handle,
+    /// What users' functions run in.
+    pub scope: Scope,
     begun: Instant,
     /// Nanoseconds from `begun` to the end; 0 while it runs.
     ended: AtomicU64,
@@ -79,11 +79,11 @@ impl EpochRun {
         may_use_callers: bool,
         resume: Option<&Resume>,
     ) -> Result<Arc<Self>> {
-        let (io, info) = engine.begin(epoch, share, may_use_callers)?;
+        let (scope, info) = engine.begin(epoch, share, may_use_callers)?;
         let queues = engine.plan.places.iter().enumerate();
         Ok(Arc::new(EpochRun {
             info,
-            io,
+            scope,
             begun: Instant::now(),
             ended: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -107,12 +107,25 @@ impl EpochRun {
         }))
     }
 
-    /// The epoch is over, by its end or by being dropped.
-    pub(crate) fn finish(&self) {
+    /// The epoch is over, by its end or by being dropped. Every stream of it ends at its next item.
+    pub(super) fn cancel(&self) {
         self.info.cancelled.store(true, Ordering::Relaxed);
         let now = self.begun.elapsed().as_nanos() as u64;
         let _ = self.ended.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed);
-        lock(&self.splits).clear();
+    }
+
+    /// Drops what no stream of a cancelled epoch owns. That runs users' code.
+    pub(super) fn clear(&self) {
+        drop(std::mem::take(&mut *lock(&self.splits)));
+    }
+
+    /// Whether nothing of it is under way, as far as is known: of what processes do it is not.
+    pub(crate) fn is_idle(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        if self.engine.crews.iter().any(Option::is_some) {
+            return false;
+        }
+        self.scope.is_idle()
     }
 
     pub(crate) fn count_delivered(&self) {

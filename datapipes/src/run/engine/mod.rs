@@ -12,7 +12,7 @@ mod inputs;
 mod running;
 mod wiring;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
@@ -26,6 +26,7 @@ use crate::rows;
 #[cfg(target_os = "linux")]
 use crate::run::children::{Crews, crews};
 use crate::run::pool::Pool;
+use crate::run::scope::Scope;
 use crate::run::segment::Learned;
 use crate::settings::Settings;
 use crate::sync::lock;
@@ -33,6 +34,8 @@ use crate::{Error, ErrorKind};
 
 /// What a loader keeps from epoch to epoch.
 pub(crate) struct Engine {
+    /// Which loader of the process it is.
+    pub id: u64,
     pub flow: Flow,
     pub plan: Plan,
     pub settings: Settings,
@@ -49,9 +52,11 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(flow: Flow, plan: Plan, settings: Settings) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let learned = plan.segments.iter().map(|_| Arc::default()).collect();
         let batches = plan.rows.iter().map(|_| Arc::new(rows::Pool::new(plan.prefetch.bytes))).collect();
         Engine {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             #[cfg(target_os = "linux")]
             crews: plan.segments.iter().map(|segment| crews(&flow, segment, &plan.rows)).collect(),
             flow,
@@ -84,7 +89,7 @@ impl Engine {
         Ok(runtime.as_ref().expect("made above").handle().clone())
     }
 
-    /// What the nodes of an epoch need: the runtime for I/O, and what they are told. `may_use_callers` runtime says
+    /// What the nodes of an epoch need: what their functions run in, and what they are told. `may_use_callers` runtime says
     /// whether the caller's async runtime goes on while it waits for us.
     ///
     /// # Errors
@@ -94,12 +99,13 @@ impl Engine {
         epoch: u64,
         share: Share,
         may_use_callers: bool,
-    ) -> crate::Result<(Handle, RunInfo)> {
+    ) -> crate::Result<(Scope, RunInfo)> {
         let io = self.io(may_use_callers).map_err(|error| {
             Error::new(ErrorKind::Io, "cannot start the async runtime").with_source(error)
         })?;
+        let scope = Scope::new(io, Some(self.id));
         let offload: Option<Arc<dyn Offload>> =
-            (self.settings.workers > 0).then(|| Arc::new(BlockingPool(io.clone())) as _);
+            (self.settings.workers > 0).then(|| Arc::new(scope.clone()) as _);
         let info = RunInfo {
             seed: self.settings.seed,
             epoch,
@@ -108,7 +114,7 @@ impl Engine {
             cancelled: Arc::new(AtomicBool::new(false)),
             offload,
         };
-        Ok((io, info))
+        Ok((scope, info))
     }
 }
 
@@ -119,15 +125,5 @@ impl Drop for Engine {
             // Unlike the runtime's own drop this may be called from inside another runtime.
             runtime.shutdown_background();
         }
-    }
-}
-
-/// Blocking work goes to the async runtime's blocking threads.
-pub(super) struct BlockingPool(pub(super) Handle);
-
-impl Offload for BlockingPool {
-    #[expect(clippy::disallowed_methods, reason = "the one place that starts blocking work")]
-    fn offload(&self, work: Box<dyn FnOnce() + Send>) {
-        drop(self.0.spawn_blocking(work));
     }
 }

@@ -1,86 +1,168 @@
 //! The stream at the root of an epoch.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::task::{self, Poll};
 
 use super::wiring::Wired;
 use super::{Engine, EpochRun, Resume, Share};
-use crate::graph::AnyItems;
+use crate::context::Offload;
+use crate::graph::{AnyChunk, AnyItems, Edge, ErasedChunks, typed};
+use crate::items::Demand;
 use crate::keep::{Point, Saving, Trace};
 use crate::{Items, Result, Wanted};
 
-/// The stream at the root of an epoch, wired and alive. Dropping it ends the epoch.
+/// The stream at the root of an epoch. Dropping it ends the epoch.
 pub(crate) struct Running<T> {
     pub items: Items<T>,
-    trace: Option<Arc<dyn Trace>>,
+    /// How it is saved where it stands, once it is wired.
+    trace: Arc<OnceLock<Arc<dyn Trace>>>,
     pub run: Arc<EpochRun>,
-    in_background: bool,
+    place: Place<T>,
 }
 
+/// Where functions of the graph's root run.
+enum Place<T> {
+    /// On the thread that polls.
+    Inline,
+    /// On a thread of their own, as items have become dear.
+    Moved,
+    /// On a thread of their own from the first to the last, since the one that polls is an async runtime's.
+    Apart(Leave<T>),
+}
+
+/// Drops what may be anything of the user's, and may wait for a thread.
+type Leave<T> = fn(&mut Items<T>, &Arc<EpochRun>);
+
 impl<T: Send + 'static> Running<T> {
-    /// Wires an epoch of a rank; see [`Engine::begin`]. Nothing runs before the first poll. A resumed one begins at a
-    /// position, with each node where it stood.
+    /// Begins an epoch of a rank; see [`Engine::begin`]. A resumed one begins at a position, with each node where it stood.
+    ///
+    /// Where it is `polled` as a stream, and there are workers, everything from the wiring on runs on other threads.
     pub(crate) fn start(
         engine: &Arc<Engine>,
         epoch: u64,
         share: Share,
-        may_use_callers: bool,
+        polled: bool,
         resume: Option<Resume>,
     ) -> Result<Self> {
-        let run = EpochRun::new(engine, epoch, share, may_use_callers, resume.as_ref())?;
+        let run = EpochRun::new(engine, epoch, share, polled, resume.as_ref())?;
         let wanted = resume.map(|resume| Wanted::since(resume.position));
-        let Wired { items, trace } = run.stream(engine.flow.root, 0, wanted.as_ref());
-        Ok(Running { items: crate::graph::typed(items), trace, run, in_background: false })
+        let trace = Arc::default();
+        let wiring = Wiring { run: run.clone(), wanted, trace: Arc::clone(&trace) };
+        if polled && engine.settings.workers > 0 {
+            let items = run.ahead(Box::new(Unwired(Some(wiring), None)));
+            return Ok(Running { items, trace, run, place: Place::Apart(leave) });
+        }
+        Ok(Running { items: typed(wiring.wire()), trace, run, place: Place::Inline })
     }
 
-    /// Where every node stands when so many items and errors have been delivered.
+    /// Where every node stands when so many items and errors have been delivered; `None` before it is wired.
     pub(crate) fn save(&self, position: u64) -> Option<Saving> {
-        self.trace.as_ref().map(|trace| Saving::all(&**trace, Point::at(position)))
+        self.trace.get().map(|trace| Saving::all(&**trace, Point::at(position)))
     }
 
     /// The trace of what comes out, by which it can be saved where it stands at any position that was not forgotten.
     pub(crate) fn trace(&self) -> Option<Arc<dyn Trace>> {
-        self.trace.clone()
+        self.trace.get().cloned()
     }
 
     /// Whether logs have become long.
     #[inline]
     pub(crate) fn is_long(&self) -> bool {
-        self.trace.is_some() && self.run.trim.is_asked()
+        self.run.trim.is_asked() && self.trace.get().is_some()
     }
 
     /// Forgets what no state from this position on needs.
     #[cold]
     pub(crate) fn trim(&self, position: u64) {
-        if let Some(trace) = &self.trace {
+        if let Some(trace) = self.trace.get() {
             trace.forget(position);
             self.run.trim.done();
         }
     }
 
     pub(crate) fn is_inline(&self) -> bool {
-        !self.in_background
+        matches!(self.place, Place::Inline)
     }
 
     /// Moves what is above the consumer to a thread of its own, which works ahead from now on. Says whether it
     /// was moved just now.
     pub(crate) fn move_to_background(&mut self) -> bool {
-        let plan = &self.run.engine.plan;
-        if self.in_background || plan.prefetch.items == 0 {
+        if !self.is_inline() || self.run.engine.plan.prefetch.items == 0 {
             return false;
         }
-        self.in_background = true;
-        let edge = &self.run.engine.flow.nodes[self.run.engine.flow.root.0].node.edge;
-        let above: AnyItems = Box::new(std::mem::replace(&mut self.items, Items::empty()));
-        let gauge = self.run.root_queue.clone();
-        let mut background = self.run.background("loader".to_owned(), above, plan.prefetch, edge, gauge);
-        background.start();
-        self.items = crate::graph::typed(edge.restore(Box::new(background)));
+        self.place = Place::Moved;
+        let items = std::mem::replace(&mut self.items, Items::empty());
+        self.items = self.run.ahead(self.run.root_edge().erase(Box::new(items)));
         true
     }
 }
 
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
-        self.run.finish();
+        self.run.cancel();
+        match self.place {
+            Place::Apart(leave) => leave(&mut self.items, &self.run),
+            _ => self.run.clear(),
+        }
+    }
+}
+
+fn leave<T: Send + 'static>(items: &mut Items<T>, run: &Arc<EpochRun>) {
+    let (items, over) = (std::mem::replace(items, Items::empty()), run.clone());
+    let work = Box::new(move || {
+        over.clear();
+        drop(items);
+    });
+    // Where no thread can be started for it, the runtime panics, and it is dropped here.
+    let _ = catch_unwind(AssertUnwindSafe(|| run.scope.offload(work)));
+}
+
+impl EpochRun {
+    fn root_edge(&self) -> &Arc<dyn Edge> {
+        &self.engine.flow.nodes[self.engine.flow.root.0].node.edge
+    }
+
+    /// What is at the root, made ahead of the consumer on a thread of its own, which starts now.
+    fn ahead<T: Send + 'static>(&self, above: Box<dyn ErasedChunks>) -> Items<T> {
+        let (edge, gauge) = (self.root_edge(), self.root_queue.clone());
+        let mut background =
+            self.background("loader".to_owned(), above, self.engine.plan.prefetch, edge, gauge);
+        background.start();
+        typed(edge.restore(Box::new(background)))
+    }
+}
+
+/// What it takes to wire an epoch.
+struct Wiring {
+    run: Arc<EpochRun>,
+    wanted: Option<Wanted>,
+    trace: Arc<OnceLock<Arc<dyn Trace>>>,
+}
+
+impl Wiring {
+    fn wire(self) -> AnyItems {
+        let Wired { items, trace } = self.run.stream(self.run.engine.flow.root, 0, self.wanted.as_ref());
+        if let Some(trace) = trace {
+            let _ = self.trace.set(trace);
+        }
+        items
+    }
+}
+
+/// An epoch that is wired where it is first polled: that runs users' code, too.
+struct Unwired(Option<Wiring>, Option<Box<dyn ErasedChunks>>);
+
+impl ErasedChunks for Unwired {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
+        if let Some(wiring) = self.0.take() {
+            let run = wiring.run.clone();
+            self.1 = Some(run.root_edge().erase(wiring.wire()));
+        }
+        match &mut self.1 {
+            Some(chunks) => chunks.poll_chunk(cx, demand),
+            // Wiring panicked, which was an error.
+            None => Poll::Ready(None),
+        }
     }
 }

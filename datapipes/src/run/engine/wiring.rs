@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::EpochRun;
 use super::inputs::{InlineTrace, NodeInputs, Runs};
-use crate::graph::{AnyItems, Edge, FlowNode, Op};
+use crate::graph::{AnyItems, Edge, ErasedChunks, FlowNode, Op};
 use crate::keep::{Marked, Recorder, Trace};
 use crate::plan::{Place, Prefetch};
 use crate::rng::mix;
@@ -47,7 +47,9 @@ impl EpochRun {
                 let edge = self.engine.flow.nodes[id].node.edge.clone();
                 let above = self.stream(self.engine.flow.nodes[id].inputs[0], round, wanted);
                 let name = self.engine.flow.nodes[id].name.to_string();
-                let background = self.background(name, above.items, queue, &edge, self.queues[&id].clone());
+                let queue = Prefetch { items: queue.items.max(1), ..queue };
+                let chunks = edge.erase(above.items);
+                let background = self.background(name, chunks, queue, &edge, self.queues[&id].clone());
                 let items = edge.guard(edge.restore(Box::new(background)), self.context(id, round));
                 Wired { items, trace: above.trace }
             }
@@ -68,15 +70,14 @@ impl EpochRun {
     pub(super) fn background(
         &self,
         name: String,
-        above: AnyItems,
+        above: Box<dyn ErasedChunks>,
         queue: Prefetch,
         edge: &Arc<dyn Edge>,
         gauge: Arc<QueueGauge>,
     ) -> Background {
-        let Prefetch { items, bytes, adaptive } = queue;
-        let (depth, io) = (items.max(1), self.io.clone());
-        let settings = BackgroundSettings { name, depth, adaptive, bytes, io, edge: edge.clone() };
-        Background::new(edge.erase(above), settings, gauge)
+        let Prefetch { items: depth, bytes, adaptive } = queue;
+        let (scope, edge) = (self.scope.clone(), edge.clone());
+        Background::new(above, BackgroundSettings { name, depth, adaptive, bytes, scope, edge }, gauge)
     }
 
     fn segment(self: &Arc<Self>, number: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
@@ -116,8 +117,8 @@ impl EpochRun {
         #[cfg(not(target_os = "linux"))]
         let crew = None;
         let spawner = crew.unwrap_or_else(|| match plan.work {
-            Work::Cpu => Spawner::Pool(self.engine.pool(), self.io.clone()),
-            Work::Io => Spawner::Io(self.io.clone()),
+            Work::Cpu => Spawner::Pool(self.engine.pool(), self.scope.clone()),
+            Work::Io => Spawner::Io(self.scope.clone()),
         });
         let edge = &flow.nodes[last].node.edge;
         let (gauge, learned) = (self.segments[number].clone(), self.engine.learned[number].clone());
@@ -225,8 +226,8 @@ impl EpochRun {
             _ => node.edge.guard(items, context.clone()),
         };
         if matches!(node.op, Op::Pipe(_)) && self.engine.flow.nodes[id].hints().work == Work::Io {
-            let (edge, io) = (node.edge.clone(), self.io.clone());
-            let driven = Driven::new(edge.erase(items), io, edge, name.clone());
+            let (edge, scope) = (node.edge.clone(), self.scope.clone());
+            let driven = Driven::new(edge.erase(items), scope, edge, name.clone());
             items = node.edge.restore(Box::new(driven));
         }
         let trace = match (recorder, trace) {

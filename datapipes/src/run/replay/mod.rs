@@ -13,8 +13,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
 use crate::context::RunInfo;
 use crate::graph::{AnyChunk, AnyItems, Edge, FlowNode, Look, Op};
 use crate::items::Demand;
@@ -63,7 +61,7 @@ pub(crate) type Show<'a> = &'a mut dyn FnMut(&Stage<'_>);
 pub(crate) struct Replayer<'e> {
     engine: &'e Engine,
     info: RunInfo,
-    io: Handle,
+    scope: super::Scope,
     target: Origin,
     /// The item of a source that it goes back to.
     top: Origin,
@@ -78,7 +76,7 @@ impl<'e> Replayer<'e> {
     /// For an item that was not made of several.
     pub(crate) fn new(engine: &'e Engine, epoch: u64, target: &Origin) -> Result<Self> {
         let share = Share { rank: engine.settings.rank, uneven: engine.settings.uneven };
-        let (io, info) = engine.begin(epoch, share, false)?;
+        let (scope, info) = engine.begin(epoch, share, false)?;
         let nodes = &engine.flow.nodes;
         let source = target.source().unwrap_or(u16::MAX);
         let mut repeats: Vec<Option<usize>> = Vec::with_capacity(nodes.len());
@@ -105,7 +103,7 @@ impl<'e> Replayer<'e> {
             }
         }
         let (target, top) = (target.clone(), target.top().clone());
-        Ok(Replayer { engine, info, io, target, top, repeats, siblings })
+        Ok(Replayer { engine, info, scope, target, top, repeats, siblings })
     }
 
     /// Runs it. What came last: at the end of the graph, or before what looks at the stream as a whole.
@@ -212,7 +210,7 @@ impl<'e> Replayer<'e> {
     }
 
     fn wait<R>(&self, future: impl Future<Output = R>) -> R {
-        let _entered = self.io.enter();
+        let _entered = self.scope.enter();
         super::block_on(future)
     }
 }

@@ -1,0 +1,159 @@
+//! Where a user's functions run: in an epoch, which has an async runtime, and may itself be run by a function of another.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{self, Poll};
+
+use tokio::runtime::{EnterGuard, Handle};
+
+use crate::context::Offload;
+use crate::{Error, ErrorKind, Result};
+
+/// What a user's functions of one epoch run in. Entered on each thread while it runs some of them.
+#[derive(Clone)]
+pub(crate) struct Scope(Arc<Inner>);
+
+struct Inner {
+    io: Handle,
+    /// Which loader of this process it is of, if it is not of its parent's.
+    engine: Option<u64>,
+    /// How much is under way: pieces, requests, polls and blocking work.
+    busy: AtomicUsize,
+    /// Where the epoch was begun, if that was in a function of another.
+    around: Option<Scope>,
+}
+
+thread_local! {
+    /// The epoch of which a function runs on this thread.
+    static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) };
+}
+
+impl Scope {
+    /// For an epoch that begins on this thread.
+    pub(super) fn new(io: Handle, engine: Option<u64>) -> Self {
+        Scope(Arc::new(Inner { io, engine, busy: AtomicUsize::new(0), around: Scope::current() }))
+    }
+
+    /// The scope of the function that runs on this thread, if it is one of an epoch.
+    pub(super) fn current() -> Option<Scope> {
+        CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+    }
+
+    /// Fails on a thread that runs a function of this loader, or of one whose epoch such a function runs. It would wait for
+    /// itself: for the worker that it keeps busy, or for its own item.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`].
+    pub(crate) fn refuse_inside(engine: u64) -> Result<()> {
+        let inside = CURRENT.try_with(|current| {
+            let current = current.borrow();
+            std::iter::successors(current.as_ref(), |scope| scope.0.around.as_ref())
+                .any(|scope| scope.0.engine == Some(engine))
+        });
+        if inside == Ok(true) { Err(inside_itself()) } else { Ok(()) }
+    }
+
+    /// Says that something is under way, until it is dropped.
+    pub(super) fn busy(&self) -> Busy {
+        self.0.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(self.clone())
+    }
+
+    /// Whether nothing is under way, but what waits for something outside.
+    pub(super) fn is_idle(&self) -> bool {
+        self.0.busy.load(Ordering::Relaxed) == 0
+    }
+
+    pub(super) fn io(&self) -> &Handle {
+        &self.0.io
+    }
+
+    /// Marks this thread as one that runs functions of the epoch, with its async runtime around them.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        Entered { _marked: self.mark(), _io: self.0.io.enter() }
+    }
+
+    /// The same without the runtime.
+    fn mark(&self) -> Marked {
+        let replaced = CURRENT.try_with(|current| current.replace(Some(self.clone())));
+        Marked(replaced.ok().flatten())
+    }
+}
+
+/// Blocking work goes to the async runtime's blocking threads.
+impl Offload for Scope {
+    #[expect(clippy::disallowed_methods, reason = "the one place that starts blocking work")]
+    fn offload(&self, work: Box<dyn FnOnce() + Send>) {
+        let busy = self.busy();
+        drop(self.0.io.spawn_blocking(move || {
+            let _marked = busy.mark();
+            work();
+        }));
+    }
+}
+
+/// A thread that runs functions of an epoch.
+pub(crate) struct Entered<'a> {
+    _marked: Marked,
+    _io: EnterGuard<'a>,
+}
+
+/// The error of an epoch that would wait for itself.
+pub(crate) fn inside_itself() -> Error {
+    let message = "an epoch is read inside a function of the same loader, which would wait for itself; build another loader \
+                   for what the function needs";
+    Error::new(ErrorKind::Config, message)
+}
+
+/// Something of an epoch that is under way.
+pub(super) struct Busy(Scope);
+
+impl Busy {
+    /// Marks this thread as one that runs functions of the epoch.
+    pub(super) fn mark(&self) -> Marked {
+        self.0.mark()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pub(super) struct Marked(Option<Scope>);
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        // Dropped outside: what goes with it may run a user's code.
+        let _left = CURRENT.try_with(|current| current.replace(self.0.take()));
+    }
+}
+
+/// A task of an epoch. Each poll of it runs functions of the epoch, with the runtime around them, so that CPU work may use the
+/// timers and files of that.
+#[pin_project::pin_project]
+pub(super) struct Scoped<F> {
+    busy: Busy,
+    #[pin]
+    future: F,
+}
+
+impl<F> Scoped<F> {
+    pub(super) fn new(scope: &Scope, future: F) -> Self {
+        Scoped { busy: scope.busy(), future }
+    }
+}
+
+impl<F: Future> Future for Scoped<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _entered = this.busy.0.enter();
+        this.future.poll(cx)
+    }
+}
