@@ -201,7 +201,7 @@ fn fields() -> impl Strategy<Value = Fields> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if std::env::var_os("LONG").is_some() { 5000 } else { 150 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// What is delivered are the samples none of whose members failed, each with all of its fields; each other one is
     /// counted once; and so it is for an epoch that was stopped and goes on.
