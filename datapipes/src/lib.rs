@@ -53,6 +53,7 @@
     )
 )]
 
+mod caught;
 mod chunk;
 mod collate;
 mod context;
@@ -85,6 +86,7 @@ mod run;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use caught::catch_panic;
 pub use chunk::Chunk;
 pub use collate::{Collate, Sequence};
 pub use context::Context;

@@ -44,7 +44,7 @@ fn fields_of_shards_become_numbers_and_pictures() {
     assert_eq!(last.get("cls").unwrap(), &Value::Int(2));
     assert_eq!(last.get("view.jpg").unwrap().as_tensor().unwrap().shape(), [8, 18, 3]);
     let error = &policy.skipped()[0].error;
-    assert!(error.contains(r#"field "view.jpg" of sample "1-1": not an image"#), "{error}");
+    assert!(error.contains(r#"field "view.jpg" of sample "1-1": not an image of a known kind"#), "{error}");
 }
 
 /// A label that is missing, and one that is no number: the sample and its field are named.

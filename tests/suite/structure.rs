@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The files that are the contract: they know only each other.
 const CONTRACT: &[&str] = &[
-    "pipe", "item", "items", "keep", "chunk", "crossing", "error", "context", "quota", "rank", "rng", "rows",
+    "pipe", "item", "items", "keep", "caught", "chunk", "crossing", "error", "context", "quota", "rank", "rng", "rows",
     "sync", "tensor", "ndarray", "collate", "wire",
 ];
 

@@ -3,13 +3,12 @@
 //! The decoder of the `image` crate looks up colours and spreads gray values over 8 bits. So it is given the same pixels
 //! under a header that says gray, without a palette, and what it spread is divided back, which is exact.
 
-use std::io::Cursor;
-
 use datapipes::{Error, ErrorKind, Result};
 use image::codecs::png::PngDecoder;
 use image::metadata::Orientation;
 use image::{ColorType, ImageDecoder, Limits};
 
+use super::checked::Checked;
 use super::format::{self, sniff};
 use super::png::{Header, chunk};
 use super::{DecodeImage, ImageFormat, guarded};
@@ -63,7 +62,7 @@ fn read(bytes: &[u8]) -> Result<(u32, u32, Classes)> {
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(settings.max_bytes);
     let failed = |error| png.failed(error);
-    let decoder = PngDecoder::with_limits(Cursor::new(&file[..]), limits).map_err(failed)?;
+    let decoder = PngDecoder::with_limits(Checked::new(&file, settings.max_bytes), limits).map_err(failed)?;
     let wanted = if depth == 16 { ColorType::L16 } else { ColorType::L8 };
     if decoder.color_type() != wanted {
         return png.corrupt(&format!("gray of {depth} bits became {:?}", decoder.color_type()));
@@ -92,7 +91,7 @@ fn as_gray(bytes: &[u8]) -> Result<Vec<u8>> {
         match kind {
             b"IHDR" if at == format::PNG.len() => {
                 // The decoder will see only the checksum of the new one.
-                if bytes[next - 4..next] != crc32(&bytes[at + 4..next - 4]).to_be_bytes() {
+                if bytes[next - 4..next] != crc32fast::hash(&bytes[at + 4..next - 4]).to_be_bytes() {
                     return ImageFormat::Png.corrupt("the checksum of its header is wrong");
                 }
                 let [size @ .., depth, _, compression, filter, interlace] = body else {
@@ -102,7 +101,7 @@ fn as_gray(bytes: &[u8]) -> Result<Vec<u8>> {
                 file.extend(&bytes[at..at + 8]);
                 file.extend(size);
                 file.extend([*depth, GRAY, *compression, *filter, *interlace]);
-                let sum = crc32(&file[start + 4..]);
+                let sum = crc32fast::hash(&file[start + 4..]);
                 file.extend(sum.to_be_bytes());
             }
             b"IDAT" | b"IEND" => file.extend(&bytes[at..next]),
@@ -113,12 +112,4 @@ fn as_gray(bytes: &[u8]) -> Result<Vec<u8>> {
         }
         at = next;
     }
-}
-
-/// The checksum of a PNG's chunk, of its type and body.
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(u32::MAX, |sum, &byte| {
-        let step = |sum: u32| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 };
-        (0..8).fold(sum ^ u32::from(byte), |sum, _| step(sum))
-    })
 }

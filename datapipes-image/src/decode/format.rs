@@ -51,6 +51,11 @@ impl ImageFormat {
         let kind = match &error {
             ImageError::Unsupported(_) => ErrorKind::Unsupported,
             ImageError::Limits(_) => ErrorKind::Limit,
+            // One of ours, from below the decoder.
+            ImageError::IoError(io) if io.get_ref().is_some_and(|inner| inner.is::<Error>()) => {
+                let ImageError::IoError(io) = error else { unreachable!("matched above") };
+                return Error::io(io).within(format_args!("a {}", self.name()));
+            }
             ImageError::IoError(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => ErrorKind::Truncated,
             _ => ErrorKind::Corrupt,
         };
@@ -116,20 +121,25 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
         let message = format!("{} bytes are not an image", bytes.len());
         return Err(Error::new(ErrorKind::Truncated, message));
     }
+    // A signature that was changed on its way, as where line ends are translated: that of PNG is there to show it.
+    for (begin, format) in [(&b"\x89PNG"[..], ImageFormat::Png), (b"\xff\xd8", ImageFormat::Jpeg), (b"GIF8", ImageFormat::Gif)] {
+        if bytes.starts_with(begin) {
+            return format.corrupt("its first bytes are damaged");
+        }
+    }
     let other = match part(0..4) {
-        b"\0\0\0\x0c" if part(4..8) == b"JXL " => "JPEG XL",
-        b"\0\0\0\x0c" if part(4..8) == b"jP  " => "JPEG 2000",
-        b"\xff\x4f\xff\x51" => "JPEG 2000",
-        b"8BPS" => "Photoshop",
-        _ if part(4..8) == b"ftyp" => "AVIF or HEIF",
-        _ if part(0..2) == b"\xff\x0a" => "JPEG XL",
+        b"\0\0\0\x0c" if part(4..8) == b"JXL " => "JPEG XL".to_owned(),
+        b"\0\0\0\x0c" if part(4..8) == b"jP  " => "JPEG 2000".to_owned(),
+        b"\xff\x4f\xff\x51" => "JPEG 2000".to_owned(),
+        b"8BPS" => "Photoshop".to_owned(),
+        _ if part(4..8) == b"ftyp" => "AVIF or HEIF".to_owned(),
+        _ if part(0..2) == b"\xff\x0a" => "JPEG XL".to_owned(),
         _ => {
             let start = &bytes[..bytes.len().min(8)];
             let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
             let text: String =
                 start.iter().map(|&b| if b.is_ascii_graphic() { b.into() } else { '.' }).collect();
-            let message = format!("not an image: it starts with {}, {text:?}", hex.join(" "));
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            format!("not an image of a known kind: it starts with {}, {text:?}; that", hex.join(" "))
         }
     };
     let message = format!("{other} is not read, only JPEG, PNG, WebP, GIF, BMP and TIFF");

@@ -2,19 +2,14 @@
 //!
 //! The walk is what makes a file without its end chunk an error, and finds the size before anything is allocated.
 
-use std::borrow::Cow;
-use std::io::Cursor;
-
 use datapipes::Result;
 use image::codecs::png::PngDecoder;
 use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, Limits};
 
+use super::checked::Checked;
 use super::{ImageFormat::Png, format, take};
 use crate::Image;
-
-/// Chunks that the decoder would expand and keep, though no pixel depends on them.
-const NOTES: [&[u8; 4]; 5] = [b"iCCP", b"tEXt", b"zTXt", b"iTXt", b"eXIf"];
 
 /// What the chunks say.
 pub(super) struct Header {
@@ -27,8 +22,6 @@ pub(super) struct Header {
     pub color: u8,
     /// Most bytes a pixel has once it is expanded.
     pixel: u64,
-    /// It has chunks of [`NOTES`].
-    notes: bool,
     /// What is wrong with the rest of the chunks.
     pub ends: Result<()>,
 }
@@ -46,8 +39,7 @@ impl Header {
         // Gray or colour; a transparent colour adds a channel.
         let channels = if matches!(color, 0 | 4) { 2 } else { 4 };
         let pixel = if (depth, color) == (8, 2) { 3 } else { 3 + channels * if depth == 16 { 2 } else { 1 } };
-        let mut header =
-            Header { width, height, orientation: None, depth, color, pixel, notes: false, ends: Ok(()) };
+        let mut header = Header { width, height, orientation: None, depth, color, pixel, ends: Ok(()) };
         loop {
             match chunk(bytes, at) {
                 Ok((b"IEND", ..)) => return Ok(header),
@@ -55,7 +47,6 @@ impl Header {
                     if kind == b"eXIf" && header.orientation.is_none() {
                         header.orientation = Orientation::from_exif_chunk(body);
                     }
-                    header.notes |= NOTES.contains(&kind);
                     at = next;
                 }
                 Err(error) => {
@@ -77,9 +68,8 @@ pub(super) fn decode(bytes: &[u8], header: Header, max_bytes: u64) -> Result<Ima
     header.ends?;
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(max_bytes);
-    let bytes = if header.notes { Cow::Owned(without_notes(bytes)?) } else { Cow::Borrowed(bytes) };
-    let decoder =
-        PngDecoder::with_limits(Cursor::new(&bytes[..]), limits).map_err(|error| Png.failed(error))?;
+    let bytes = Checked::new(bytes, max_bytes);
+    let decoder = PngDecoder::with_limits(bytes, limits).map_err(|error| Png.failed(error))?;
     if decoder.color_type() == ColorType::Rgb8 {
         let mut image = Image::black(header.width, header.height, 3);
         decoder.read_image(image.data_mut()).map_err(|error| Png.failed(error))?;
@@ -89,29 +79,12 @@ pub(super) fn decode(bytes: &[u8], header: Header, max_bytes: u64) -> Result<Ima
     Image::new(header.width, header.height, 3, image.into_rgb8().into_raw())
 }
 
-/// The file without its [`NOTES`], up to its end.
-fn without_notes(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut at = format::PNG.len();
-    let mut file = Vec::with_capacity(bytes.len());
-    file.extend(format::PNG);
-    loop {
-        let (kind, _, next) = chunk(bytes, at)?;
-        if !NOTES.contains(&kind) {
-            file.extend(&bytes[at..next]);
-        }
-        if kind == b"IEND" {
-            return Ok(file);
-        }
-        at = next;
-    }
-}
-
 /// A chunk's type, its body, and where the next one starts.
 pub(super) fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], &[u8], usize)> {
     let head = take(bytes, at, 8, "PNG")?;
     let (len, kind) = head.split_at(4);
     let len = u32::from_be_bytes(len.try_into().expect("half of 8 bytes")) as usize;
-    // The checksum behind the body is the decoder's to look at.
+    // The checksum behind the body is looked at where the chunk is used.
     take(bytes, at + 8, len.saturating_add(4), "PNG")?;
     let kind = kind.try_into().expect("the other half of 8 bytes");
     Ok((kind, &bytes[at + 8..at + 8 + len], at + 12 + len))

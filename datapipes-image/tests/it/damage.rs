@@ -155,6 +155,109 @@ fn row_109_a_png_is_as_its_checksums_say() {
     }
 }
 
+/// The chunks of a PNG: types and bodies.
+fn chunks_of(png: &[u8]) -> Vec<(&[u8], &[u8])> {
+    let (mut chunks, mut at) = (Vec::new(), 8);
+    while at < png.len() {
+        let len = u32::from_be_bytes(png[at..at + 4].try_into().unwrap()) as usize;
+        chunks.push((&png[at + 4..at + 8], &png[at + 8..at + 8 + len]));
+        at += 12 + len;
+    }
+    chunks
+}
+
+fn put(png: &mut Vec<u8>, kind: &[u8], body: &[u8]) {
+    png.extend((body.len() as u32).to_be_bytes());
+    let chunk = [kind, body].concat();
+    png.extend(&chunk);
+    png.extend(crc32(&chunk).to_be_bytes());
+}
+
+fn stream_of(png: &[u8]) -> Vec<u8> {
+    chunks_of(png).iter().filter(|(kind, _)| *kind == b"IDAT").flat_map(|(_, body)| body.to_vec()).collect()
+}
+
+/// The same PNG with another stream of pixels, in chunks of this size, and other chunks before it.
+fn png_with(png: &[u8], stream: &[u8], size: usize, before: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut made = png[..8].to_vec();
+    let mut is_first = true;
+    for (kind, body) in chunks_of(png) {
+        if kind != b"IDAT" {
+            put(&mut made, kind, body);
+        } else if std::mem::take(&mut is_first) {
+            before.iter().for_each(|(kind, body)| put(&mut made, kind, body));
+            stream.chunks(size).for_each(|part| put(&mut made, b"IDAT", part));
+        }
+    }
+    made
+}
+
+#[test]
+fn row_109_the_checksum_of_a_pngs_pixels_is_compared() {
+    for name in [
+        "formats/expected00.png",
+        "rgb420.expected.png",
+        "png.rgba8.png",
+        "png.rgb16.png",
+        "png.rgba16.png",
+        "png.interlaced.png",
+        "png.palette.png",
+        "png.palette_trns.png",
+        "gray_png.8.png",
+        "gray_png.alpha.png",
+        "gray_png.16.png",
+        "bits_png.1.png",
+    ] {
+        let whole = file(name);
+        let (expected, stream) = (decode(&whole).unwrap(), stream_of(&whole));
+        let size = dimensions(&whole).unwrap();
+        let control: Vec<u8> = [0u32, size.0, size.1, 0, 0].iter().flat_map(|n| n.to_be_bytes()).collect();
+        let control = [&control[..], &[0, 1, 0, 1, 0, 0]].concat();
+        let animated: [(&[u8], &[u8]); 2] = [(b"acTL", &[0, 0, 0, 1, 0, 0, 0, 0]), (b"fcTL", &control)];
+        for before in [&[][..], &animated] {
+            let read = |stream: &[u8], size| decode(&png_with(&whole, stream, size, before));
+            for size in [1, 7, 1000, stream.len()] {
+                assert!(read(&stream, size).unwrap() == expected, "{name} in chunks of {size}");
+                for at in stream.len() - 4..stream.len() {
+                    let mut wrong = stream.clone();
+                    wrong[at] ^= 0x10;
+                    let error = read(&wrong, size).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}: {error}");
+                }
+                for missing in 1..=4 {
+                    let error = read(&stream[..stream.len() - missing], size).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::Truncated, "{name}: {error}");
+                }
+                // What follows the stream is no part of it.
+                assert!(read(&[&stream[..], b"more"].concat(), size).unwrap() == expected, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn row_109_the_checksum_of_a_masks_classes_is_compared() {
+    for name in ["gray_png.8.png", "gray_png.16.png", "png.palette.png", "bits_png.1.png"] {
+        let whole = file(name);
+        let mut stream = stream_of(&whole);
+        assert!(datapipes_image::Mask::<u16>::decode(&png_with(&whole, &stream, 9, &[])).is_ok(), "{name}");
+        *stream.last_mut().unwrap() ^= 1;
+        let wrong = datapipes_image::Mask::<u16>::decode(&png_with(&whole, &stream, 9, &[]));
+        assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Corrupt, "{name}");
+    }
+}
+
+/// 64 MiB in a stream for a small picture: all that its checksum needs is inflated, and no more than is allowed.
+#[test]
+fn row_111_a_png_with_more_in_its_stream_than_its_pixels_is_bounded() {
+    let (zeros, mut bomb) = (vec![0u8; 64 << 20], Vec::new());
+    PngEncoder::new(&mut bomb).write_image(&zeros, 8 << 10, 8 << 10, ExtendedColorType::L8).unwrap();
+    let bomb = png_with(&file("gray_png.8.png"), &stream_of(&bomb), 1 << 16, &[]);
+    let error = DecodeImage::new().max_bytes(1 << 20).decode(&bomb).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+    assert!(decode(&bomb).is_ok());
+}
+
 /// Headers that tell of huge pictures, in files of some hundred bytes.
 #[test]
 fn row_110_huge_pictures_are_refused_from_their_headers() {

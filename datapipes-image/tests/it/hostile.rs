@@ -87,23 +87,28 @@ fn row_108_a_short_scan_with_an_end_marker_is_an_error() {
 }
 
 #[test]
-fn row_108_what_is_no_image_is_named_by_its_first_bytes() {
+fn row_108_what_is_no_picture_of_a_known_kind_is_unsupported_and_named_by_its_first_bytes() {
     for (bytes, kind, text) in [
         (&b""[..], ErrorKind::Truncated, "0 bytes"),
         (b"\xff\xd8", ErrorKind::Truncated, "2 bytes"),
         (b"\x89PNG\r\n", ErrorKind::Truncated, "6 bytes"),
         (b"\xff\xd8\xff", ErrorKind::Truncated, "JPEG"),
         (b"\x89PNG\r\n\x1a\n", ErrorKind::Truncated, "PNG"),
-        (&[0; 1000], ErrorKind::Corrupt, "00 00 00 00 00 00 00 00"),
-        (b"<!DOCTYPE html><html>", ErrorKind::Corrupt, "\"<!DOCTYP\""),
-        (b"x", ErrorKind::Corrupt, "78, \"x\""),
+        (&[0; 1000], ErrorKind::Unsupported, "00 00 00 00 00 00 00 00"),
+        (b"<!DOCTYPE html><html>", ErrorKind::Unsupported, "\"<!DOCTYP\""),
+        (b"x", ErrorKind::Unsupported, "78, \"x\""),
+        (b"<svg xmlns=", ErrorKind::Unsupported, "\"<svg.xml\""),
+        (b"\0\0\0\x18ftypheic", ErrorKind::Unsupported, "HEIF"),
+        (b"\x89PNG\n\x1a\n\0\0\0\rIHDR", ErrorKind::Corrupt, "a PNG: its first bytes are damaged"),
+        (b"\xff\xd8\0\x10JFIF", ErrorKind::Corrupt, "a JPEG: its first bytes are damaged"),
+        (b"GIF88a..", ErrorKind::Corrupt, "a GIF: its first bytes are damaged"),
         (b"GIF8", ErrorKind::Truncated, "4 bytes"),
         (b"GIF89a...", ErrorKind::Truncated, "GIF"),
         (b"RIFF\x10\0\0\0WEB", ErrorKind::Truncated, "11 bytes"),
         (b"RIFF\x10\0\0\0WEBPVP8 ", ErrorKind::Truncated, "WebP"),
-        (b"RIFF\x10\0\0\0WAVEfmt ", ErrorKind::Corrupt, "RIFF"),
+        (b"RIFF\x10\0\0\0WAVEfmt ", ErrorKind::Unsupported, "RIFF"),
         (b"BM\x10\0\0\0\0\0\0\0\x36\0", ErrorKind::Truncated, "BMP"),
-        (b"BM is not a picture", ErrorKind::Corrupt, "BM.is"),
+        (b"BM is not a picture", ErrorKind::Unsupported, "BM.is"),
         (b"II*\0", ErrorKind::Truncated, "TIFF"),
         (b"MM\0*\0\0\0\x08", ErrorKind::Truncated, "TIFF"),
         (b"8BPS\0\x01", ErrorKind::Unsupported, "Photoshop"),

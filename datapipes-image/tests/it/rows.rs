@@ -159,8 +159,8 @@ fn a_bad_file_is_named_and_batches_stay_full() {
         .blocking()
         .find_map(Result::err);
     let error = error.unwrap();
-    assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(error.to_string().starts_with("image_rows: 0:7: corrupt: not an image"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().starts_with("image_rows: 0:7: unsupported: not an image"), "{error}");
     for workers in [0, 2] {
         let skip = OnError::skip(5);
         let loader =

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use datapipes::{Children, Context, Error, ErrorKind, Facts, Item, Items, Origin, Pipe, Result};
 use futures::StreamExt;
 
+use super::Codec;
 use crate::File;
 use crate::wire::wire_struct;
 
@@ -159,8 +160,11 @@ impl fmt::Debug for Sample {
 /// - Two files for one field are an error, as is a field named `__key__` or `__url__`; the sample keeps the first.
 /// - A sample with a field `__bad__` that is not empty is left out.
 ///
-/// One thing is stricter: a sample of which a member could not be read, because the member was refused or the archive
-/// ends there with an error, is left out as well. All that is left out is counted as dropped, in files or in samples.
+/// One thing is stricter: a sample of which a member could not be read, because the file is gone, the member was refused, or
+/// the archive ends there with an error, is left out as well, so that none ever lacks what failed. Errors are passed on in
+/// their places, and tell the key by the name of their [item](Error::item). Where an error names no file, as one of a pipe of
+/// your own may, the samples beside it are left out, the one before and the one behind. All that is left out is counted as
+/// dropped, in files or in samples.
 ///
 /// A sample's [origin](datapipes::Origin) is that of its first member, named by the key.
 #[derive(Clone, Debug, Default)]
@@ -253,6 +257,8 @@ struct Grouper {
     /// The archive, and what makes origins below it.
     parent: Option<(Origin, Children)>,
     open: Option<Open>,
+    /// A file that failed and whose sample is not known; it may be the next one.
+    lost: Option<Lost>,
     suffixes: Vec<Arc<str>>,
 }
 
@@ -260,24 +266,40 @@ struct Grouper {
 struct Open {
     sample: Sample,
     origin: Origin,
+    /// Its key by the names of origins, by which errors know it: a step above may have given its files other names.
+    known: Option<Arc<str>>,
     /// One of its members failed.
     broken: bool,
+    /// All that was seen of it are errors.
+    unseen: bool,
     /// What was taken since it began.
     taken: u64,
     /// An error of it was passed on.
     told: bool,
 }
 
+/// A file that failed, as far as it was told which.
+struct Lost(Option<Origin>);
+
+impl Lost {
+    /// Whether a sample below this parent, known by this key, may lack it: nothing tells them apart.
+    fn may_be_of(&self, parent: Option<&Origin>, known: Option<&str>) -> bool {
+        let Lost(Some(item)) = self else { return true };
+        item.parent() == parent && (item.name().is_none() || known.is_none())
+    }
+}
+
 type Ready = Vec<Result<Item<Sample>>>;
 
 impl Grouper {
     fn new(settings: Samples, cx: Context) -> Self {
-        Grouper { settings, cx, parent: None, open: None, suffixes: Vec::new() }
+        Grouper { settings, cx, parent: None, open: None, lost: None, suffixes: Vec::new() }
     }
 
     /// How many items must be taken again for the sample at hand, if they would give what they gave: nothing so far.
     fn begun(&self) -> Option<u64> {
         match &self.open {
+            _ if self.lost.is_some() => None,
             None => Some(0),
             Some(open) => (!open.told).then_some(open.taken),
         }
@@ -294,9 +316,22 @@ impl Grouper {
         let (File { name, data }, origin) = item.into_parts();
         self.enter(origin.parent(), ready);
         let Some((key, suffix)) = self.settings.place(&name) else { return self.cx.count_dropped(1) };
+        let known = match origin.name() {
+            Some(known) if *known == *name => Some(key),
+            known => known.and_then(|known| self.key(known)),
+        };
         let suffix = self.remember(&suffix);
         let wanted = self.settings.wants(&suffix);
-        let fields = &mut self.open(key, &origin, ready).sample.fields;
+        // An error may have come first, which knows the sample by the names of origins alone.
+        let is_same = |open: &Open| match open.unseen {
+            true => open.known.as_deref() == known.or(Some(key)),
+            false => *open.sample.key == *key,
+        };
+        let open = self.open(is_same, key, known, &origin, ready);
+        if std::mem::take(&mut open.unseen) && *open.sample.key != *key {
+            open.sample.key = key.into();
+        }
+        let fields = &mut open.sample.fields;
         if Samples::is_reserved(&suffix) || fields.iter().any(|(name, _)| *name == suffix) {
             let there = match &fields[..] {
                 [] => "no field yet".to_owned(),
@@ -322,17 +357,38 @@ impl Grouper {
                 }
                 self.close(ready);
             }
-            Some(member) if member.parent().is_some() => {
-                let member = member.clone();
-                self.enter(member.parent(), ready);
-                if let Some((key, _)) = member.name().and_then(split) {
-                    self.open(key, &member, ready).broken = true;
+            Some(file) => {
+                self.enter(file.parent(), ready);
+                match file.name().and_then(|name| self.key(name)) {
+                    Some(key) => {
+                        let is_same = |open: &Open| **open.known.as_ref().unwrap_or(&open.sample.key) == *key;
+                        self.open(is_same, key, Some(key), file, ready).broken = true;
+                    }
+                    None => self.lose(Some(file.clone())),
                 }
             }
-            _ => self.close(ready),
+            None => self.lose(None),
         }
         ready.push(Err(error));
         self.open.iter_mut().for_each(|open| open.told = true);
+    }
+
+    /// Something failed that is not known by a key: what may lack it, the sample at hand and the next one, is not given.
+    fn lose(&mut self, file: Option<Origin>) {
+        let lost = Lost(file);
+        let parent = self.parent.as_ref().map(|(parent, _)| parent);
+        if let Some(open) = &mut self.open {
+            open.broken |= lost.may_be_of(parent, open.known.as_deref());
+        }
+        match self.lost {
+            Some(Lost(None)) => {}
+            _ => self.lost = Some(lost),
+        }
+    }
+
+    /// The key that the name of an origin tells.
+    fn key<'a>(&self, name: &'a str) -> Option<&'a str> {
+        self.settings.place(name).map(|(key, _)| key)
     }
 
     /// Ends the sample of another archive.
@@ -343,28 +399,41 @@ impl Grouper {
         }
     }
 
-    /// The sample of this key: the one at hand, or a new one.
-    fn open(&mut self, key: &str, origin: &Origin, ready: &mut Ready) -> &mut Open {
-        if self.open.as_ref().is_none_or(|open| *open.sample.key != *key) {
+    /// The sample at hand if it is the one that is looked for, else a new one.
+    fn open(
+        &mut self,
+        is_same: impl FnOnce(&Open) -> bool,
+        key: &str,
+        known: Option<&str>,
+        origin: &Origin,
+        ready: &mut Ready,
+    ) -> &mut Open {
+        let lost = self.lost.take();
+        if !self.open.as_ref().is_some_and(is_same) {
             self.close(ready);
+            let broken = lost.is_some_and(|lost| lost.may_be_of(origin.parent(), known));
             let origin = match &self.parent {
                 Some((_, children)) => children.at(origin.index()),
                 None => origin.clone(),
             };
-            let sample = Sample { key: key.into(), fields: Vec::with_capacity(2) };
-            let origin = origin.named(key);
-            self.open = Some(Open { origin, sample, broken: false, taken: 0, told: false });
+            let key: Arc<str> = key.into();
+            let known = known.map(|known| if *known == *key { key.clone() } else { known.into() });
+            let sample = Sample { key, fields: Vec::with_capacity(2) };
+            self.open = Some(Open { sample, origin, known, broken, unseen: true, taken: 0, told: broken });
         }
         self.open.as_mut().expect("opened above")
     }
 
     /// Ends the sample at hand.
     fn close(&mut self, ready: &mut Ready) {
-        let Some(Open { sample, origin, broken, .. }) = self.open.take() else { return };
+        let Some(Open { sample, origin, broken, unseen, .. }) = self.open.take() else { return };
         let bad = sample.fields.iter().any(|(name, data)| &**name == "__bad__" && !data.is_empty());
-        if broken || bad {
+        if unseen && origin.name().is_some_and(is_archive) {
+            // Nobody knows how many samples it had.
+        } else if broken || bad {
             self.cx.count_dropped(1);
         } else {
+            let origin = origin.named(sample.key.clone());
             ready.push(Ok(Item::new(sample, origin)));
         }
     }
@@ -386,6 +455,13 @@ fn lower(text: &str) -> Cow<'_, str> {
         true => text.to_lowercase().into(),
         false => text.into(),
     }
+}
+
+/// Whether a file that failed, and of which nothing else is known, is an archive by its name.
+fn is_archive(name: &str) -> bool {
+    let plain = Codec::of_name(name).map(|(_, plain)| plain);
+    let ending = plain.as_deref().unwrap_or(name).rsplit_once('.').map(|(_, ending)| ending);
+    ending.is_some_and(|ending| ending.eq_ignore_ascii_case("tar") || ending.eq_ignore_ascii_case("zip"))
 }
 
 /// Whether a name is one that WebDataset leaves out: at the top `__name__`, and whatever matches

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use reqwest::Client;
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use tokio::runtime::{Handle, Id};
 
 /// Clients of HTTP, all alike, one for each runtime of tokio that they are used in.
@@ -48,5 +49,25 @@ impl Clients {
         }
         known.push((whose, client.clone()));
         client
+    }
+
+    /// Refuses an answer whose end is told in two ways, a length and a transfer coding (RFC 9112, 6.3). Who believes the other
+    /// one, a proxy on the way, takes a part of the body for the next answer, or the next answer for a part of the body. So
+    /// the connections that are kept are not used again.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check_framing(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+        if !headers.contains_key(CONTENT_LENGTH) || !headers.contains_key(TRANSFER_ENCODING) {
+            return Ok(());
+        }
+        let whose = Handle::try_current().ok().map(|handle| handle.id());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = known.iter_mut().find(|(home, _)| *home == whose)
+            && let Ok(made) = (self.make)()
+        {
+            *client = made;
+        }
+        Err("Content-Length together with Transfer-Encoding, so that nobody can tell where the answer ends")
     }
 }

@@ -138,6 +138,6 @@ mod tests {
 
         let gone = datapipes::Graph::from_vec(vec![FileRef::stored(Arc::new(store), "1", None)]);
         let error = gone.load_files().collect().unwrap_err();
-        assert_eq!(error.to_string(), "load_files: 0:0: not found: memory:///1");
+        assert_eq!(error.to_string(), "load_files: 1: not found: memory:///1");
     }
 }

@@ -6,6 +6,8 @@ mod http;
 mod list;
 mod load;
 mod samples;
+#[cfg(unix)]
+mod samples_failing;
 #[cfg(all(feature = "http", unix))]
 #[path = "../support/mod.rs"]
 mod support;

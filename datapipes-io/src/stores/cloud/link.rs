@@ -220,6 +220,9 @@ impl HttpService for Link {
             seen.keep(Answer { fault: Some(Fault::of(error)), ..Answer::default() });
         })?;
         let (mut parts, body) = response.into_parts();
+        if let Err(why) = self.clients.check_framing(&parts.headers) {
+            return Err(strange(&seen, why.to_owned()));
+        }
         if !parts.status.is_success() {
             let mut answer = answer(parts.status, &parts.headers);
             answer.code = read(body, ERROR).await.ok().and_then(|text| code(&text));

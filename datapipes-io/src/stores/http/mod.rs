@@ -60,7 +60,7 @@ use fault::Secrets;
 /// | 408, 429, 5xx; no address, no connection, no answer, or a stalled body | `Unavailable` | yes, after `Retry-After` |
 /// | 501, 505 | `Unsupported` | no |
 /// | a body that ends early | `Truncated` | yes |
-/// | any other status; a wrong range, length, chunk or encoding; too many headers | `Protocol` | no |
+/// | any other status; a wrong range, length, chunk or encoding; a length together with chunks; too many headers | `Protocol` | no |
 ///
 /// The beginning of a refusal's body is shown, up to 1 KiB, without the secrets that the store knows.
 ///

@@ -62,6 +62,8 @@ impl Inner {
             let words = format!("{name}: headers of {size} bytes, of at most {HEAD}");
             return Err(Error::new(ErrorKind::Protocol, words));
         }
+        let framing = self.clients.check_framing(found.headers());
+        framing.map_err(|why| Error::new(ErrorKind::Protocol, format!("{name}: {why}")))?;
         Ok(found)
     }
 

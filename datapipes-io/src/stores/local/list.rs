@@ -12,6 +12,7 @@ use datapipes::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, So
 
 use super::{failed, retried};
 use crate::FileRef;
+use crate::file::readable;
 use crate::stores::names::Listed;
 use crate::stores::pattern::Pattern;
 
@@ -117,7 +118,7 @@ impl Source for ListFiles {
                             let origin = origin.named(file.name());
                             Ok(Item::new(file, origin))
                         }
-                        Err(error) => Err(error.of(&origin)),
+                        Err(Missed { name, error }) => Err(error.of(&origin.named(name))),
                     };
                     match given.next(&found) {
                         Ok(true) => out.emit(found).await,
@@ -171,7 +172,14 @@ struct Folder {
     entries: VecDeque<Name>,
 }
 
-pub(super) type Found = Vec<Result<FileRef>>;
+pub(super) type Found = Vec<Result<FileRef, Missed>>;
+
+/// A file or a folder that could not be listed.
+pub(super) struct Missed {
+    /// As [`FileRef::name`]; that of a folder ends in a slash.
+    name: String,
+    pub(super) error: Error,
+}
 
 impl Walk {
     pub(super) fn new(root: PathBuf, pattern: Arc<Pattern>, cx: Context) -> Self {
@@ -187,10 +195,9 @@ impl Walk {
         let begun = Instant::now();
         while found.len() < most && !self.cx.is_cancelled() {
             let Some(folder) = self.folders.last_mut() else { break };
-            if let Some(error) = folder.error.take() {
-                found.push(Err(error));
-            }
-            let Some(entry) = folder.entries.pop_front() else {
+            let (error, entry) = (folder.error.take(), folder.entries.pop_front());
+            found.extend(error.map(|error| Err(self.missed(error))));
+            let Some(entry) = entry else {
                 self.folders.pop();
                 self.path.pop();
                 // Where matches are rare, they do not wait for each other.
@@ -220,13 +227,13 @@ impl Walk {
 
     fn begin(&mut self, found: &mut Found) {
         match retried(&self.cx, || fs::metadata(&self.root)) {
-            Err(error) => found.push(Err(failed(&self.root, error))),
+            Err(error) => found.push(Err(self.missed(failed(&self.root, error)))),
             Ok(root) if root.is_dir() => {
                 self.path = self.pattern.start.clone();
                 // Nothing can match below a folder that is not there.
                 match retried(&self.cx, || fs::metadata(self.root.join(&self.path))) {
                     Err(error) if is_absent(&error) => {}
-                    Err(error) => found.push(Err(failed(&self.root.join(&self.path), error))),
+                    Err(error) => found.push(Err(self.missed(failed(&self.root.join(&self.path), error)))),
                     Ok(start) if start.is_dir() => self.enter(found),
                     Ok(_) => {}
                 }
@@ -239,21 +246,29 @@ impl Walk {
             }
             Ok(_) => {
                 let message = format!("{:?} is neither a folder nor a file", self.root);
-                found.push(Err(Error::new(ErrorKind::Unsupported, message)));
+                found.push(Err(self.missed(Error::new(ErrorKind::Unsupported, message))));
             }
         }
     }
 
     /// The file at `path`, or why it is not there.
-    fn file(&self, kind: Kind) -> Result<FileRef> {
+    fn file(&self, kind: Kind) -> Result<FileRef, Missed> {
         let file = FileRef::below(&self.root, &self.path);
         match kind {
             Kind::Broken => match fs::metadata(&file.path) {
-                Err(error) => Err(failed(&file.path, error)),
+                Err(error) => {
+                    Err(Missed { name: file.name().into_owned(), error: failed(&file.path, error) })
+                }
                 Ok(_) => Ok(file),
             },
             _ => Ok(file),
         }
+    }
+
+    /// What is wrong with the folder at `path`.
+    fn missed(&self, error: Error) -> Missed {
+        let folder = readable(self.path.as_os_str().as_encoded_bytes());
+        Missed { name: format!("{folder}/"), error }
     }
 
     /// Reads the folder at `path`, and makes it the deepest.
@@ -271,12 +286,12 @@ impl Walk {
                     Some(Folder { id, error, entries })
                 }
                 Err(error) => {
-                    found.push(Err(failed(&path, error)));
+                    found.push(Err(self.missed(failed(&path, error))));
                     None
                 }
             },
             Err(error) => {
-                found.push(Err(failed(&path, error)));
+                found.push(Err(self.missed(failed(&path, error))));
                 None
             }
         };

@@ -73,7 +73,8 @@ impl Pipe<FileRef> for LoadFiles {
                 }
                 let (buffers, context) = (buffers.clone(), cx.clone());
                 let read = cx.blocking(move || {
-                    let load = |item: Item<FileRef>| item.try_map(|file| load(&file, &buffers, &context));
+                    let load =
+                        |item: Item<FileRef>| named(item).try_map(|file| load(&file, &buffers, &context));
                     files.into_iter().map(|item| item.and_then(load)).collect::<Vec<_>>()
                 });
                 match read.await {
@@ -111,9 +112,20 @@ const POOLED: u64 = 256 << 10;
 /// After so many bytes, a dropped epoch is noticed.
 const STEP: usize = 8 << 20;
 
+/// A file whose origin has a name, by which errors of this step and of later ones tell which it is.
+pub(super) fn named(file: Item<FileRef>) -> Item<FileRef> {
+    match file.origin().name() {
+        Some(_) => file,
+        None => {
+            let name = file.name().into_owned();
+            file.named(name)
+        }
+    }
+}
+
 /// A file, wherever it is.
 async fn load_any(item: Result<Item<FileRef>>, buffers: Arc<Buffers>, cx: Context) -> Result<Item<File>> {
-    let item = item?;
+    let item = named(item?);
     let Some(store) = item.store().cloned() else {
         let context = cx.clone();
         return cx.blocking(move || item.try_map(|file| load(&file, &buffers, &context))).await?;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result, Work};
 use memmap2::MmapOptions;
 
-use super::load::{TOGETHER, open, read_small};
+use super::load::{TOGETHER, named, open, read_small};
 use super::{failed, retried};
 use crate::file::readable;
 use crate::{File, FileRef};
@@ -32,7 +32,8 @@ impl Pipe<FileRef> for MapFiles {
             while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
                 let (files, context) = (files.into_iter().collect::<Vec<_>>(), cx.clone());
                 let mapped = cx.blocking(move || {
-                    let map = |item: datapipes::Item<FileRef>| item.try_map(|file| load(&file, &context));
+                    let map =
+                        |item: datapipes::Item<FileRef>| named(item).try_map(|file| load(&file, &context));
                     files.into_iter().map(|item| item.and_then(map)).collect::<Vec<_>>()
                 });
                 match mapped.await {

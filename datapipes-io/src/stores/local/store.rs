@@ -280,8 +280,9 @@ impl Store for Local {
                 (walk, found)
             })
             .await?;
+            let found = found.into_iter().map(|found| found.map_err(|missed| missed.error));
             let more =
-                (!found.is_empty()).then(|| (futures::stream::iter(found), (walk, (step * 4).min(STEP))));
+                (found.len() > 0).then(|| (futures::stream::iter(found), (walk, (step * 4).min(STEP))));
             Ok::<_, Error>(more)
         });
         let (url, root, prefix) = (self.url.clone(), self.root.clone(), prefix.to_owned());

@@ -140,6 +140,36 @@ async fn row_57_what_arrived_before_the_cut_is_delivered_before_the_error() {
 }
 
 #[tokio::test]
+async fn row_58_a_length_together_with_chunks_is_refused() {
+    let chunks = "4\r\ndata\r\n0\r\n\r\n";
+    for status in ["200 OK", "206 P", "404 N", "500 X", "302 F"] {
+        for framing in [
+            "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 19\r\n",
+            "transfer-encoding: Chunked\r\ncontent-length: 0\r\n",
+            "Transfer-Encoding: gzip, chunked\r\nContent-Length: 4\r\n",
+            "Transfer-Encoding: identity\r\nContent-Length: 4\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: nonsense\r\n",
+        ] {
+            let error = error(raw(format!("HTTP/1.1 {status}\r\nLocation: /k\r\n{framing}\r\n{chunks}"))).await;
+            is(&error, ErrorKind::Protocol, false);
+            assert!(error.to_string().contains("Content-Length together with Transfer-Encoding"), "{error}");
+        }
+    }
+    // Whatever else came over that connection is not the answer to another request.
+    let server = BadHttp::start();
+    let twice = format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}");
+    server.on("/k", [raw(twice), object("good")]);
+    let store = store_of(&server);
+    is(&store.read("k").await.unwrap_err(), ErrorKind::Protocol, false);
+    assert_eq!(store.read("k").await.unwrap(), "good");
+    assert_eq!(server.connections(), 2);
+    // Also where only the head is asked for.
+    server.on("/k", [raw("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n")]);
+    is(&store.head("k").await.unwrap_err(), ErrorKind::Protocol, false);
+}
+
+#[tokio::test]
 async fn row_58_what_follows_the_announced_length_is_in_no_object() {
     let server = BadHttp::start();
     server.on(

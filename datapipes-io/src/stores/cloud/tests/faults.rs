@@ -178,6 +178,27 @@ async fn row_58_lengths_that_are_wrong_or_missing() {
 }
 
 #[tokio::test]
+async fn row_58_a_length_together_with_chunks_is_refused() {
+    let listing = String::from_utf8(page(&["a", "b"], None).bytes.to_vec()).unwrap();
+    let (_, listing) = listing.split_once("\r\n\r\n").unwrap();
+    let date = "ETag: \"v\"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
+    let framing = "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n";
+    let reply = |body: &str| {
+        let len = body.len();
+        let text =
+            format!("HTTP/1.1 200 OK\r\n{date}{framing}\r\n{len:x}\r\n{body}\r\n0\r\n\r\n");
+        Reply { bytes: text.into(), then: Then::Keep }
+    };
+    let error = error_of(reply("abc"), Get::default()).await;
+    assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{error:#?}");
+    assert!(error.to_string().contains("Content-Length together with Transfer-Encoding"), "{error}");
+    let page = reply(listing);
+    let service = Service::new(move |_| page.clone());
+    let error = keys(&s3(&service).build().unwrap(), "").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+}
+
+#[tokio::test]
 async fn row_59_an_object_that_changed_is_not_mixed_with_what_it_was() {
     let service = Service::new(|request| request.object(b"new", "\"2\""));
     let store = s3(&service).build().unwrap();

@@ -1,0 +1,202 @@
+//! A PNG whose pixels are inflated here, with their checksum, and read on as they are.
+//!
+//! The decoder of the `image` crate stops inflating at the last pixel, before the Adler-32 of the zlib stream, and nothing that can
+//! be set changes that. So what it gets is the same file with the stream inflated and stored, a piece at a time.
+
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
+
+use datapipes::{Error, ErrorKind, Result};
+use flate2::{Decompress, FlushDecompress, Status};
+
+use super::format;
+use super::png::chunk;
+
+/// Chunks that the decoder would expand and keep, though no pixel depends on them.
+const NOTES: [&[u8; 4]; 5] = [b"iCCP", b"tEXt", b"zTXt", b"iTXt", b"eXIf"];
+
+/// So much is inflated at once.
+const PIECE: usize = 32 << 10;
+/// What stands before a stored block: the chunk's length and type, the zlib header, the block's header.
+const HEAD: usize = 8 + 2 + 5;
+
+/// The file as the decoder gets it: without [`NOTES`], and its pixels stored. Ends with an error where the stream of pixels does
+/// not end as its checksum says.
+pub(super) struct Checked<'a> {
+    bytes: &'a [u8],
+    /// Where the next chunk of the file is.
+    at: usize,
+    stream: Stream<'a>,
+    /// What the decoder gets next: a part of the file, or what was made for it.
+    given: Given,
+    made: Vec<u8>,
+    used: usize,
+    /// Most bytes that the stream may inflate to.
+    most: u64,
+}
+
+enum Given {
+    Part { start: usize, end: usize },
+    Made,
+}
+
+/// The zlib stream in the first run of `IDAT` chunks.
+enum Stream<'a> {
+    Ahead,
+    Begun { inflate: Box<Decompress>, rest: &'a [u8] },
+    /// Its end was right; what else is in the run is not looked at.
+    Ended,
+    Behind,
+}
+
+impl<'a> Checked<'a> {
+    /// Of a file that begins with the signature, for pixels that need no more than `max_bytes`.
+    pub(super) fn new(bytes: &'a [u8], max_bytes: u64) -> Self {
+        let given = Given::Part { start: 0, end: format::PNG.len() };
+        let (at, most) = (format::PNG.len(), max_bytes.saturating_mul(2));
+        Checked { bytes, at, stream: Stream::Ahead, given, made: Vec::new(), used: 0, most }
+    }
+
+    fn left(&self) -> &[u8] {
+        match self.given {
+            Given::Part { start, end } => &self.bytes[start + self.used..end],
+            Given::Made => &self.made[self.used..],
+        }
+    }
+
+    /// Goes on to the next part of the file or piece of the stream; `false` at the end.
+    fn advance(&mut self) -> Result<bool> {
+        self.used = 0;
+        loop {
+            if let Stream::Begun { .. } = self.stream {
+                return self.inflate().map(|()| true);
+            }
+            if self.at == self.bytes.len() {
+                return Ok(false);
+            }
+            let (kind, body, next) = chunk(self.bytes, self.at)?;
+            let start = std::mem::replace(&mut self.at, next);
+            match (kind, &self.stream) {
+                (b"IDAT", Stream::Ahead) => {
+                    self.check_chunk(start, next)?;
+                    let inflate = Box::new(Decompress::new(true));
+                    self.stream = Stream::Begun { inflate, rest: body };
+                }
+                (b"IDAT", Stream::Ended) => self.check_chunk(start, next)?,
+                (kind, _) => {
+                    if let Stream::Ended = self.stream {
+                        self.stream = Stream::Behind;
+                    }
+                    if !NOTES.contains(&kind) {
+                        self.given = Given::Part { start, end: next };
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// That a chunk's own checksum is right, since the decoder gets another chunk.
+    fn check_chunk(&self, start: usize, next: usize) -> Result<()> {
+        let (chunk, sum) = self.bytes[start + 4..next].split_at(next - start - 8);
+        match crc32fast::hash(chunk).to_be_bytes() == sum {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Corrupt, "the checksum of a chunk of pixels is wrong")),
+        }
+    }
+
+    /// Makes a chunk of the next piece of the stream.
+    fn inflate(&mut self) -> Result<()> {
+        let is_first = self.made.is_empty();
+        self.made.resize(HEAD + PIECE, 0);
+        let (mut filled, mut ended) = (HEAD, false);
+        while filled < self.made.len() && !ended {
+            let Stream::Begun { inflate, rest } = &mut self.stream else { unreachable!("asked for in a stream") };
+            let (read, written) = (inflate.total_in(), inflate.total_out());
+            let status = inflate.decompress(rest, &mut self.made[filled..], FlushDecompress::None);
+            let status = status.map_err(|error| {
+                Error::new(ErrorKind::Corrupt, "the stream of pixels, or its checksum").with_source(error)
+            })?;
+            *rest = &rest[(inflate.total_in() - read) as usize..];
+            let more = (inflate.total_out() - written) as usize;
+            filled += more;
+            ended = status == Status::StreamEnd;
+            if inflate.total_out() > self.most {
+                let what = format!("a stream of more than {} bytes, which its pixels do not need", self.most);
+                return Err(Error::new(ErrorKind::Limit, what));
+            }
+            if more == 0 && !ended && rest.is_empty() {
+                match chunk(self.bytes, self.at)? {
+                    (b"IDAT", body, next) => {
+                        *rest = body;
+                        let start = std::mem::replace(&mut self.at, next);
+                        self.check_chunk(start, next)?;
+                    }
+                    // What was inflated is given before the end is told.
+                    _ if filled > HEAD => break,
+                    _ => {
+                        let what = "the stream of pixels ends before its checksum";
+                        return Err(Error::new(ErrorKind::Truncated, what));
+                    }
+                }
+            }
+        }
+        if ended {
+            self.stream = Stream::Ended;
+        }
+        self.store(filled - HEAD, is_first, ended);
+        Ok(())
+    }
+
+    /// Puts heads before so many bytes of pixels, and checksums behind them. Of the stream only the first chunk has a header.
+    fn store(&mut self, len: usize, is_first: bool, is_last: bool) {
+        self.made.truncate(HEAD + len);
+        if is_last {
+            // In the place of the checksum, which the decoder does not look at.
+            self.made.extend([0; 4]);
+        }
+        let block = u16::try_from(len).expect("a piece is less than 64 KiB");
+        let [low, high] = block.to_le_bytes();
+        self.made[10..15].copy_from_slice(&[u8::from(is_last), low, high, !low, !high]);
+        // Without a header the chunk begins two bytes later.
+        let start = if is_first { 0 } else { 2 };
+        self.made[8..10].copy_from_slice(&[0x78, 0x01]);
+        self.made[start + 4..start + 8].copy_from_slice(b"IDAT");
+        let body = (self.made.len() - start - 8) as u32;
+        self.made[start..start + 4].copy_from_slice(&body.to_be_bytes());
+        let sum = crc32fast::hash(&self.made[start + 4..]);
+        self.made.extend(sum.to_be_bytes());
+        (self.given, self.used) = (Given::Made, start);
+    }
+}
+
+impl BufRead for Checked<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.left().is_empty() {
+            // It comes out of the decoder as it is.
+            if !self.advance().map_err(io::Error::other)? {
+                break;
+            }
+        }
+        Ok(self.left())
+    }
+    fn consume(&mut self, amount: usize) {
+        self.used += amount;
+    }
+}
+
+impl Read for Checked<'_> {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        let here = self.fill_buf()?;
+        let len = here.len().min(space.len());
+        space[..len].copy_from_slice(&here[..len]);
+        self.consume(len);
+        Ok(len)
+    }
+}
+
+/// The decoder asks for it, and reads from the beginning to the end.
+impl Seek for Checked<'_> {
+    fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}

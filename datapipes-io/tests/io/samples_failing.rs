@@ -1,0 +1,301 @@
+//! A sample of which a member failed is one failed sample, wherever its files are and whatever failed: never a half.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datapipes::{DataLoader, Error, ErrorKind, Graph, OnError, Order, Result, State};
+use datapipes_io::stores::{Get, Memory, Meta, Object, Store};
+use datapipes_io::{File, FileRef, Sample, list_files, prelude::*};
+use futures::stream::BoxStream;
+use proptest::prelude::*;
+
+use crate::tar_of;
+
+/// A store some of whose objects cannot be read.
+#[derive(Clone, Debug)]
+struct Failing {
+    store: Memory,
+    fails: Arc<HashSet<String>>,
+}
+
+#[async_trait::async_trait]
+impl Store for Failing {
+    fn url(&self) -> &str {
+        self.store.url()
+    }
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        match self.fails.contains(key) {
+            true => Err(Error::new(ErrorKind::Io, format!("{key} cannot be read"))),
+            false => self.store.get(key, get).await,
+        }
+    }
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        self.store.list(prefix)
+    }
+}
+
+/// A file of the data set, and whether it fails.
+#[derive(Clone, Debug)]
+struct Member {
+    name: String,
+    fails: bool,
+}
+
+/// Where the files are, and where those fail that do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    /// Listed in a store, and refused by it.
+    Listed,
+    /// Named in a store, and refused by it.
+    Named,
+    /// References without names of their own, refused by a store.
+    Referred,
+    /// In a folder, where links lead nowhere.
+    Folder,
+    /// Loaded, and refused by a step of the user's.
+    Checked,
+    /// The same, and all files get other names before or behind it.
+    RenamedBefore,
+    RenamedBehind,
+    /// Compressed each, and those that fail are damaged.
+    Packed,
+    /// Members of archives, refused by a step of the user's.
+    Archived,
+    Streamed,
+    /// Files of a list in memory, which errors tell by their places alone.
+    Nameless,
+}
+
+const PLACES: [Place; 11] = [
+    Place::Listed,
+    Place::Named,
+    Place::Referred,
+    Place::Folder,
+    Place::Checked,
+    Place::RenamedBefore,
+    Place::RenamedBehind,
+    Place::Packed,
+    Place::Archived,
+    Place::Streamed,
+    Place::Nameless,
+];
+
+fn refused(file: File) -> Result<File> {
+    match &file.data[..] {
+        b"fails" => Err(Error::new(ErrorKind::User, "refused")),
+        _ => Ok(file),
+    }
+}
+
+fn renamed(file: File) -> File {
+    match file.name.strip_prefix("d/") {
+        Some(name) => File { name: format!("elsewhere/x{name}").into(), ..file },
+        None => file,
+    }
+}
+
+fn packed(data: &str) -> Vec<u8> {
+    use std::io::Write;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(data.as_bytes()).unwrap();
+    let mut packed = gzip.finish().unwrap();
+    if data == "fails" {
+        *packed.last_mut().unwrap() ^= 1;
+    }
+    packed
+}
+
+/// The files as samples. What is in a file is `fails` or its name.
+fn graph(place: Place, members: &[Member], folder: &std::path::Path) -> Graph<Sample> {
+    let content = |member: &Member| if member.fails { "fails".to_owned() } else { member.name.clone() };
+    let store = Memory::from_iter(members.iter().map(|member| (member.name.clone(), content(member))));
+    let fails = members.iter().filter(|member| member.fails).map(|member| member.name.clone());
+    let failing = Failing { store: store.clone(), fails: Arc::new(fails.collect()) };
+    let keys = || members.iter().map(|member| member.name.clone()).collect::<Vec<_>>();
+    let archives = |count: usize| {
+        let shards = members.chunks(members.len().div_ceil(count)).enumerate().map(|(n, shard)| {
+            let shard: Vec<_> = shard.iter().map(|member| (&*member.name, content(member))).collect();
+            let shard: Vec<_> = shard.iter().map(|(name, data)| (*name, data.as_bytes())).collect();
+            (format!("{n}.tar"), tar_of(&shard))
+        });
+        Memory::from_iter(shards)
+    };
+    match place {
+        Place::Listed => failing.list_files("**").load_files().samples(),
+        Place::Named => failing.files(keys()).load_files().samples(),
+        Place::Referred => {
+            let store: Arc<dyn Store> = Arc::new(failing);
+            let refer = |key: String| FileRef::stored(store.clone(), key, None);
+            Graph::from_vec(keys().into_iter().map(refer).collect()).load_files().samples()
+        }
+        Place::Folder => {
+            for member in members {
+                let path = folder.join(&member.name);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                if member.fails {
+                    std::os::unix::fs::symlink("nowhere", path).unwrap();
+                } else {
+                    std::fs::write(path, content(member)).unwrap();
+                }
+            }
+            list_files(folder, "**").load_files().samples()
+        }
+        Place::Checked => store.files(keys()).load_files().try_map(refused).samples(),
+        Place::RenamedBefore => store.files(keys()).load_files().map(renamed).try_map(refused).samples(),
+        Place::RenamedBehind => store.files(keys()).load_files().try_map(refused).map(renamed).samples(),
+        Place::Packed => {
+            let name = |member: &Member| format!("{}.gz", member.name);
+            let store = members.iter().map(|member| (name(member), packed(&content(member))));
+            let keys: Vec<_> = members.iter().map(name).collect();
+            Memory::from_iter(store).files(keys).load_files().decompress().samples()
+        }
+        Place::Archived => archives(1).list_files("*.tar").load_files().untar().try_map(refused).samples(),
+        Place::Streamed => archives(1).list_files("*.tar").stream_untar().try_map(refused).samples(),
+        Place::Nameless => {
+            let file = |member: &Member| File::new(&*member.name, content(member));
+            Graph::from_vec(members.iter().map(file).collect()).try_map(refused).samples()
+        }
+    }
+}
+
+type Fields = Vec<(&'static str, bool)>;
+
+/// Samples of one to three members each, some of which fail; and files that are in none between them, if they need not
+/// be in the order of their names.
+fn members(samples: &[Fields], strays: &[bool], sorted: bool) -> Vec<Member> {
+    let mut members = Vec::new();
+    for (n, fields) in samples.iter().enumerate() {
+        for (field, fails) in fields {
+            members.push(Member { name: format!("d/{n:03}.{field}"), fails: *fails });
+        }
+    }
+    if !sorted {
+        for (n, fails) in strays.iter().enumerate() {
+            let at = (n * 7 + 1) % (members.len() + 1);
+            let name = if n % 2 == 0 { format!("README{n}") } else { format!("__meta__/{n}.json") };
+            members.insert(at, Member { name, fails: *fails });
+        }
+    }
+    members
+}
+
+fn whole(samples: &[Fields]) -> Vec<(String, Vec<&'static str>)> {
+    let good = samples.iter().enumerate().filter(|(_, fields)| fields.iter().all(|(_, fails)| !fails));
+    good.map(|(n, fields)| (format!("{n:03}"), fields.iter().map(|(field, _)| *field).collect())).collect()
+}
+
+fn shown(sample: &Sample) -> (String, Vec<String>) {
+    let key = sample.key().rsplit('/').next().unwrap().trim_start_matches('x').to_owned();
+    (key, sample.fields().map(|(name, _)| name.to_owned()).collect())
+}
+
+fn loader(graph: &Graph<Sample>, workers: usize, order: Order) -> DataLoader<Sample> {
+    let builder = DataLoader::builder(graph.clone()).workers(workers).order(order);
+    builder.on_error(OnError::skip(10_000)).resumable().build().unwrap()
+}
+
+fn fields() -> impl Strategy<Value = Fields> {
+    let member = || prop::bool::weighted(0.25);
+    (1usize..4, member(), member(), member())
+        .prop_map(|(count, a, b, c)| [("cls", a), ("jpg", b), ("json", c)].into_iter().take(count).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What is delivered are the samples none of whose members failed, each with all of its fields; each other one is
+    /// counted once; and so it is for an epoch that was stopped and goes on.
+    #[test]
+    fn a_sample_of_which_a_member_failed_is_one_failed_sample(
+        samples in prop::collection::vec(fields(), 1..25),
+        strays in prop::collection::vec(any::<bool>(), 0..4),
+        place in prop::sample::select(&PLACES[..]),
+        order in prop::sample::select(vec![Order::Strict, Order::Bounded(3), Order::Arrival]),
+        (one, other) in (0usize..3, 0usize..3),
+        stop in 0usize..25,
+    ) {
+        // A name without a key gets one by the ending of its codec.
+        let sorted = matches!(place, Place::Listed | Place::Folder | Place::Packed);
+        let members = members(&samples, &strays, sorted);
+        let folder = tempfile::tempdir().unwrap();
+        let graph = graph(place, &members, folder.path());
+        let first = loader(&graph, one, order);
+        let mut epoch = first.epoch(0).blocking();
+        let mut found: Vec<_> = epoch.by_ref().map(|sample| shown(&sample.unwrap())).collect();
+        let stats = epoch.stats().unwrap();
+        let node = stats.nodes.iter().find(|node| node.name == "samples").unwrap();
+
+        let mut stopped = first.epoch(0).blocking();
+        let mut resumed: Vec<_> = stopped.by_ref().take(stop).map(|sample| shown(&sample.unwrap())).collect();
+        let state = State::from_bytes(&stopped.state().unwrap().to_bytes()).unwrap();
+        drop(stopped);
+        let rest = loader(&graph, other, order).resume(&state).unwrap().blocking();
+        resumed.extend(rest.map(|sample| shown(&sample.unwrap())));
+        if order != Order::Strict {
+            found.sort();
+            resumed.sort();
+        }
+        prop_assert_eq!(&resumed, &found, "stopped at {}", stop);
+
+        let whole: Vec<(String, Vec<String>)> = (whole(&samples).into_iter())
+            .map(|(key, fields)| (key, fields.into_iter().map(str::to_owned).collect()))
+            .collect();
+        if place == Place::Nameless {
+            // Whose a file was nobody knows, so that a neighbour may be left out, too.
+            prop_assert!(found.iter().all(|sample| whole.contains(sample)), "{:?} of {:?}", found, whole);
+            return Ok(());
+        }
+        prop_assert_eq!(&found, &whole);
+        let strays = members.iter().filter(|member| !member.name.starts_with("d/"));
+        let left_out = strays.filter(|stray| !stray.fails).count();
+        prop_assert_eq!(node.dropped as usize - left_out + found.len(), samples.len());
+    }
+}
+
+/// The case that was reported: every third member is gone.
+#[test]
+fn samples_of_plain_files_never_come_in_halves() {
+    let samples: Vec<Fields> = (0..2000).map(|n| vec![("cls", n % 6 == 2), ("jpg", n % 6 == 5)]).collect();
+    let members = members(&samples, &[], true);
+    let graph = graph(Place::Named, &members, std::path::Path::new(""));
+    for (workers, order) in [(0, Order::Strict), (2, Order::Strict), (2, Order::Arrival)] {
+        let policy = OnError::skip(1000);
+        let builder = DataLoader::builder(graph.clone()).workers(workers).order(order);
+        let loader = builder.on_error(policy.clone()).build().unwrap();
+        let found: Vec<_> = loader.epoch(0).blocking().map(|sample| shown(&sample.unwrap())).collect();
+        assert_eq!((found.len(), policy.skipped().len()), (1334, 666), "{workers} workers");
+        assert!(found.iter().all(|(_, fields)| fields.len() == 2));
+    }
+}
+
+/// A list of archives of which one is gone loses that one: no sample of the others, and none that is counted.
+#[test]
+fn an_archive_that_failed_is_no_sample() {
+    let shard = |k: &str| tar_of(&[(&*format!("{k}.jpg"), b"1"), (&*format!("{k}.cls"), b"2")]);
+    let store = Memory::from_iter(["a", "c", "d"].map(|k| (format!("{k}.tar"), shard(k))));
+    for suffix in ["tar", "tar.gz", "tgz"] {
+        let keys = ["a.tar".to_owned(), format!("b.{suffix}"), "c.tar".to_owned(), format!("d.{suffix}")];
+        let graph = store.clone().files(keys).load_files().untar().samples();
+        let loader = DataLoader::builder(graph).on_error(OnError::skip(9)).build().unwrap();
+        let mut epoch = loader.epoch(0).blocking();
+        let keys: Vec<_> = epoch.by_ref().map(|sample| sample.unwrap().key().to_owned()).collect();
+        assert_eq!(keys, if suffix == "tar" { vec!["a", "c", "d"] } else { vec!["a", "c"] });
+        let stats = epoch.stats().unwrap();
+        assert!(stats.nodes.iter().all(|node| node.dropped == 0), "{suffix}");
+    }
+}
+
+/// Plain files behind archives: each error is of the kind of file that its neighbours are.
+#[test]
+fn archives_and_plain_files_in_one_stream() {
+    let archives = Memory::from_iter([("s.tar", tar_of(&[("a.jpg", b"1"), ("a.cls", b"2")]))]);
+    let plain = Memory::from_iter([("b.cls", "1"), ("c.cls", "2"), ("c.jpg", "3")]);
+    let graph = Graph::concat([
+        archives.files(["s.tar", "t.tar"]).load_files().untar(),
+        plain.files(["b.jpg", "b.cls", "c.jpg", "c.cls"]).load_files(),
+    ]);
+    let loader = DataLoader::builder(graph.samples()).on_error(OnError::skip(9)).build().unwrap();
+    let found: Vec<_> = loader.epoch(0).blocking().map(|sample| shown(&sample.unwrap())).collect();
+    let fields = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+    assert_eq!(found, [("a".into(), fields(["jpg", "cls"])), ("c".into(), fields(["jpg", "cls"]))]);
+}
