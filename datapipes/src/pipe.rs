@@ -134,7 +134,8 @@ pub trait Pipe<In>: Send + Sync + 'static {
         Arity::Any
     }
 
-    /// How many items come out for `input` many, where that is known.
+    /// How many items come out for `input` many, where that is known; `u64::MAX` for no end. Exact where no item fails. Not asked
+    /// of a pipe that is shardable about an input without end, which has none below it either.
     fn len_hint(&self, input: u64) -> Option<u64> {
         (self.arity() == Arity::One).then_some(input)
     }

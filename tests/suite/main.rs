@@ -6,7 +6,9 @@ mod faults;
 mod figures;
 mod golden;
 mod graphs;
+mod heard;
 mod in_flight;
+mod iterating;
 #[cfg(feature = "formats")]
 mod inspect;
 mod kit;

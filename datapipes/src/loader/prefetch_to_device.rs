@@ -8,6 +8,7 @@ use std::task::{self, Poll, ready};
 use futures::{Stream, StreamExt};
 
 use super::epoch::Runs;
+use super::left::Left;
 use super::rank_epoch::Stand;
 use super::state::Progress;
 use super::{DataLoader, Edited, Epoch, Stats};
@@ -234,6 +235,18 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         Stats::of_all(&self.runs)
     }
 
+    /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].
+    pub fn steps_left(&self) -> Option<u64> {
+        self.left().steps
+    }
+
+    fn left(&self) -> Left {
+        match self.stage {
+            Stage::Done => Left::NOTHING,
+            _ => self.stands.iter().map(Stand::left).reduce(Left::and).unwrap_or_default(),
+        }
+    }
+
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
         if let Stage::Fresh(_) = self.stage
             && let Stage::Fresh(epoch) = std::mem::replace(&mut self.stage, Stage::Done)
@@ -274,6 +287,19 @@ impl<T: Send + 'static, U: Send + 'static> Stream for DeviceEpoch<T, U> {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<U>>> {
         Poll::Ready(ready!(self.poll_item(cx)).map(|item| item.map(Item::into_inner)))
     }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left().size_hint()
+    }
+}
+
+/// As by [`blocking`](DeviceEpoch::blocking): a `for` loop over it blocks its thread. In async code poll it as a stream.
+impl<T: Send + 'static, U: Send + 'static> IntoIterator for DeviceEpoch<T, U> {
+    type Item = Result<U>;
+    type IntoIter = DeviceBlocking<T, U>;
+
+    fn into_iter(self) -> DeviceBlocking<T, U> {
+        self.blocking()
+    }
 }
 
 impl<T, U> fmt::Debug for DeviceEpoch<T, U> {
@@ -310,6 +336,11 @@ impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
     pub fn stats(&self) -> Option<Stats> {
         self.0.stats()
     }
+
+    /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].
+    pub fn steps_left(&self) -> Option<u64> {
+        self.0.steps_left()
+    }
 }
 
 impl<T: Send + 'static, U: Send + 'static> Iterator for DeviceBlocking<T, U> {
@@ -317,6 +348,9 @@ impl<T: Send + 'static, U: Send + 'static> Iterator for DeviceBlocking<T, U> {
 
     fn next(&mut self) -> Option<Result<U>> {
         block_on(self.0.next())
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.left().size_hint()
     }
 }
 

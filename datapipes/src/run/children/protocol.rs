@@ -265,9 +265,9 @@ pub(super) fn uncount(counters: &Counters, counted: &[u64]) {
     }
 }
 
-fn each(counters: &Counters) -> [&AtomicU64; 5] {
-    let Counters { items, chunks, errors, dropped, busy_ns } = counters;
-    [items, chunks, errors, dropped, busy_ns]
+fn each(counters: &Counters) -> [&AtomicU64; 6] {
+    let Counters { items, chunks, errors, dropped, retried, busy_ns } = counters;
+    [items, chunks, errors, dropped, retried, busy_ns]
 }
 
 /// Reads the whole of a parcel.

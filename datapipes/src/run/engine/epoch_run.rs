@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use super::Engine;
 use super::inputs::unordered;
+use super::log::EpochLog;
 use super::wiring::Splits;
 use crate::context::{Counters, RunInfo};
 use crate::keep::{Cursor, Trim};
@@ -20,13 +21,14 @@ use crate::run::background::QueueGauge;
 use crate::run::children::{RunFacts, shared_memory};
 use crate::run::segment::SegmentGauge;
 use crate::sync::lock;
-use crate::{Context, Rank, Result, Uneven};
+use crate::{Context, Error, Rank, Result, Uneven};
 
 /// One epoch on its way: what its nodes share, and what is measured at its edges.
 pub(crate) struct EpochRun {
     pub engine: Arc<Engine>,
     pub(super) info: RunInfo,
     pub io: Handle,
+    pub log: EpochLog,
     begun: Instant,
     /// Nanoseconds from `begun` to the end; 0 while it runs.
     ended: AtomicU64,
@@ -84,6 +86,7 @@ impl EpochRun {
         Ok(Arc::new(EpochRun {
             info,
             io,
+            log: EpochLog::new(epoch, share),
             begun: Instant::now(),
             ended: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -111,7 +114,9 @@ impl EpochRun {
     pub(crate) fn finish(&self) {
         self.info.cancelled.store(true, Ordering::Relaxed);
         let now = self.begun.elapsed().as_nanos() as u64;
-        let _ = self.ended.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed);
+        if self.ended.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.log.finish(self.counts().0);
+        }
         lock(&self.splits).clear();
     }
 
@@ -119,8 +124,9 @@ impl EpochRun {
         self.delivered.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_skipped(&self) {
+    pub(crate) fn count_skipped(&self, error: &Error) {
         self.skipped.fetch_add(1, Ordering::Relaxed);
+        self.log.skip(error);
     }
 
     pub(crate) fn count_inline(&self, time: Duration) {

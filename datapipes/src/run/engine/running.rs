@@ -73,7 +73,7 @@ impl<T: Send + 'static> Running<T> {
         let above: AnyItems = Box::new(std::mem::replace(&mut self.items, Items::empty()));
         let gauge = self.run.root_queue.clone();
         let mut background = self.run.background("loader".to_owned(), above, plan.prefetch, edge, gauge);
-        background.start();
+        self.run.log.within(|| background.start());
         self.items = crate::graph::typed(edge.restore(Box::new(background)));
         true
     }
