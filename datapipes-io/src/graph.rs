@@ -147,6 +147,67 @@ impl<S: Store> StoreGraph for S {
     }
 }
 
+/// A graph of files that are listed and not read: what [`FileRefGraph`]'s methods take.
+#[diagnostic::on_unimplemented(
+    message = "this step reads files that were listed, and `{Self}` gives others",
+    note = "it takes a graph of `FileRef`s, as `list_files` and `Store::files` give them"
+)]
+pub trait Listed: Sized {
+    /// The same graph.
+    #[doc(hidden)]
+    fn listed(self) -> Graph<FileRef>;
+}
+
+impl Listed for Graph<FileRef> {
+    fn listed(self) -> Graph<FileRef> {
+        self
+    }
+}
+
+/// A graph of files with their content: what [`FileGraph`]'s methods take.
+#[diagnostic::on_unimplemented(
+    message = "this step takes files with their content, and `{Self}` gives others",
+    note = "it takes a graph of `File`s: where files were only listed, put `.load_files()` before it; of other bytes make one by `map` and `File::new`"
+)]
+pub trait Loaded: Sized {
+    /// The same graph.
+    #[doc(hidden)]
+    fn loaded(self) -> Graph<File>;
+}
+
+impl Loaded for Graph<File> {
+    fn loaded(self) -> Graph<File> {
+        self
+    }
+}
+
+/// A graph of samples: what [`SampleGraph`]'s methods take.
+#[diagnostic::on_unimplemented(
+    message = "this step takes samples, and `{Self}` gives others",
+    note = "it takes a graph of `Sample`s: after files with their content put `.samples()` before it"
+)]
+pub trait Sampled: Sized {
+    /// The same graph.
+    #[doc(hidden)]
+    fn sampled(self) -> Graph<Sample>;
+}
+
+impl Sampled for Graph<Sample> {
+    fn sampled(self) -> Graph<Sample> {
+        self
+    }
+}
+
+/// A graph in a build with the feature `mmap`.
+#[diagnostic::on_unimplemented(
+    message = "`map_files` needs the feature `mmap` of `datapipes-io`",
+    note = "in Cargo.toml: `datapipes-io = {{ version = \"…\", features = [\"mmap\"] }}`"
+)]
+pub trait CanMap {}
+
+#[cfg(feature = "mmap")]
+impl CanMap for Graph<FileRef> {}
+
 /// What can follow a list of files.
 pub trait FileRefGraph: Sized {
     /// Reads each file whole, many at a time, in order.
@@ -169,7 +230,9 @@ pub trait FileRefGraph: Sized {
     /// assert_eq!(files.collect()?[0].data, "hello");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn load_files(self) -> Graph<File>;
+    fn load_files(self) -> Graph<File>
+    where
+        Self: Listed;
 
     /// Maps each file into memory instead of reading it; see [`MapFiles`](crate::MapFiles).
     ///
@@ -195,8 +258,9 @@ pub trait FileRefGraph: Sized {
     /// assert_eq!(files.collect()?[0].data, "hello");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[cfg(feature = "mmap")]
-    fn map_files(self) -> Graph<File>;
+    fn map_files(self) -> Graph<File>
+    where
+        Self: Listed + CanMap;
 
     /// Opens each tar archive while it arrives, and yields its regular files in order.
     ///
@@ -221,19 +285,33 @@ pub trait FileRefGraph: Sized {
     /// assert_eq!((&*files[0].name, &files[0].data[..]), ("a.txt", &b"hello"[..]));
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn stream_untar(self) -> Graph<File>;
+    fn stream_untar(self) -> Graph<File>
+    where
+        Self: Listed;
 }
 
-impl FileRefGraph for Graph<FileRef> {
-    fn load_files(self) -> Graph<File> {
-        self.pipe(LoadFiles::new())
+/// For any graph, so that the compiler says which items a method takes where it is called on others.
+impl<T> FileRefGraph for Graph<T> {
+    fn load_files(self) -> Graph<File>
+    where
+        Self: Listed,
+    {
+        self.listed().pipe(LoadFiles::new())
     }
-    #[cfg(feature = "mmap")]
-    fn map_files(self) -> Graph<File> {
-        self.pipe(crate::MapFiles)
+    fn map_files(self) -> Graph<File>
+    where
+        Self: Listed + CanMap,
+    {
+        #[cfg(feature = "mmap")]
+        return self.listed().pipe(crate::MapFiles);
+        #[cfg(not(feature = "mmap"))]
+        unreachable!("no graph is `CanMap` without the feature")
     }
-    fn stream_untar(self) -> Graph<File> {
-        self.pipe(StreamUntar::new())
+    fn stream_untar(self) -> Graph<File>
+    where
+        Self: Listed,
+    {
+        self.listed().pipe(StreamUntar::new())
     }
 }
 
@@ -264,7 +342,9 @@ pub trait FileGraph: Sized {
     /// assert_eq!(files, [File::new("a.txt", "hello")]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn untar(self) -> Graph<File>;
+    fn untar(self) -> Graph<File>
+    where
+        Self: Loaded;
 
     /// Inflates each file that is compressed, by whatever [`Codec`](crate::formats::Codec) its first bytes tell, and leaves
     /// the others as they are; see [`Decompress`]. An archive needs no such step before [`untar`](FileGraph::untar), and
@@ -287,7 +367,9 @@ pub trait FileGraph: Sized {
     /// assert_eq!(read, [File::new("a.txt", "hello"), File::new("b.txt", "plain")]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn decompress(self) -> Graph<File>;
+    fn decompress(self) -> Graph<File>
+    where
+        Self: Loaded;
 
     /// Inflates each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before [`untar`](FileGraph::untar).
     ///
@@ -306,7 +388,9 @@ pub trait FileGraph: Sized {
     /// assert_eq!(files.collect()?, [File::new("a.txt", "hello")]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn gunzip(self) -> Graph<File>;
+    fn gunzip(self) -> Graph<File>
+    where
+        Self: Loaded;
 
     /// Reads each file as what a [`Format`] says, and yields what is in it one by one, in order.
     ///
@@ -323,7 +407,9 @@ pub trait FileGraph: Sized {
     ///
     /// # Examples
     /// See [`Format`] for one of your own.
-    fn read_as<F: Format>(self, format: F) -> Graph<F::Item>;
+    fn read_as<F: Format>(self, format: F) -> Graph<F::Item>
+    where
+        Self: Loaded;
 
     /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are sample `a/1` with the
     /// fields `jpg` and `cls`.
@@ -346,24 +432,41 @@ pub trait FileGraph: Sized {
     /// assert_eq!(samples[0].parse::<u32>("cls")?, 7);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn samples(self) -> Graph<Sample>;
+    fn samples(self) -> Graph<Sample>
+    where
+        Self: Loaded;
 }
 
-impl FileGraph for Graph<File> {
-    fn untar(self) -> Graph<File> {
-        self.pipe(Untar::new())
+impl<T> FileGraph for Graph<T> {
+    fn untar(self) -> Graph<File>
+    where
+        Self: Loaded,
+    {
+        self.loaded().pipe(Untar::new())
     }
-    fn decompress(self) -> Graph<File> {
-        self.pipe(Decompress::new())
+    fn decompress(self) -> Graph<File>
+    where
+        Self: Loaded,
+    {
+        self.loaded().pipe(Decompress::new())
     }
-    fn gunzip(self) -> Graph<File> {
-        self.pipe(Gunzip::new())
+    fn gunzip(self) -> Graph<File>
+    where
+        Self: Loaded,
+    {
+        self.loaded().pipe(Gunzip::new())
     }
-    fn read_as<F: Format>(self, format: F) -> Graph<F::Item> {
-        self.pipe(ReadAs::new(format))
+    fn read_as<F: Format>(self, format: F) -> Graph<F::Item>
+    where
+        Self: Loaded,
+    {
+        self.loaded().pipe(ReadAs::new(format))
     }
-    fn samples(self) -> Graph<Sample> {
-        self.pipe(Samples::new())
+    fn samples(self) -> Graph<Sample>
+    where
+        Self: Loaded,
+    {
+        self.loaded().pipe(Samples::new())
     }
 }
 
@@ -387,12 +490,17 @@ pub trait SampleGraph: Sized {
     /// assert_eq!(pairs.collect()?[0].0, Some(3));
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>;
+    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>
+    where
+        Self: Sampled;
 }
 
-impl SampleGraph for Graph<Sample> {
-    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>> {
-        self.pipe(decoder)
+impl<T> SampleGraph for Graph<T> {
+    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>
+    where
+        Self: Sampled,
+    {
+        self.sampled().pipe(decoder)
     }
 }
 

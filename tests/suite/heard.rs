@@ -104,7 +104,11 @@ fn what_a_policy_skips_is_a_warning_that_grows_no_faster_than_its_logarithm() {
         assert_eq!(warnings.len(), 5 + 6 + 1, "{warnings:#?}");
         let first = "skipped an item epoch=3 rank=1 skipped=1 error=try_map: 0:3: corrupt: 1 is odd";
         assert_eq!(warnings[0], first);
-        assert!(warnings[10].starts_with("skipped an item epoch=3 rank=1 skipped=256 error="), "{}", warnings[10]);
+        assert!(
+            warnings[10].starts_with("skipped an item epoch=3 rank=1 skipped=256 error="),
+            "{}",
+            warnings[10]
+        );
         let sum = "skipped items in this epoch: 490 in `try_map` (corrupt), 10 in `load` (error) \
                    epoch=3 rank=1 skipped=500 delivered=500";
         assert_eq!(warnings[11], sum);
@@ -174,10 +178,15 @@ fn epochs_and_workers_have_spans() {
         DataLoader::builder(graph).workers(0).build().unwrap().epoch(7).blocking().count()
     });
     let seen: Vec<_> = heard.events.iter().filter(|(.., said)| said.starts_with("seen")).collect();
-    assert!(seen.len() == 3 && seen.iter().all(|(_, within, _)| within == "epoch epoch=7 rank=0"), "{seen:?}");
+    assert!(
+        seen.len() == 3 && seen.iter().all(|(_, within, _)| within == "epoch epoch=7 rank=0"),
+        "{seen:?}"
+    );
     // With workers each thread has a span, and one for all of its life; not one for each item.
     let (_, heard) = Log::of(|| {
-        let graph = Graph::range(0..400).map(|n| (0..2000).fold(n, |a, b| std::hint::black_box(a ^ b))).concurrency(4);
+        let graph = Graph::range(0..400)
+            .map(|n| (0..2000).fold(n, |a, b| std::hint::black_box(a ^ b)))
+            .concurrency(4);
         let loader = DataLoader::builder(graph).workers(2).build().unwrap();
         assert_eq!((0..2).map(|epoch| loader.epoch(epoch).blocking().count()).sum::<usize>(), 800);
     });

@@ -17,7 +17,11 @@ struct Heard {
 }
 
 impl Heard {
-    fn of<I: Iterator<Item = Result<u64>>>(mut epoch: I, left: impl Fn(&I) -> Option<u64>, most: usize) -> (Heard, I) {
+    fn of<I: Iterator<Item = Result<u64>>>(
+        mut epoch: I,
+        left: impl Fn(&I) -> Option<u64>,
+        most: usize,
+    ) -> (Heard, I) {
         let mut heard = Heard::default();
         loop {
             heard.said.push((epoch.size_hint(), left(&epoch)));
@@ -44,9 +48,15 @@ impl Heard {
         for (at, &((least, most), steps)) in self.said.iter().enumerate() {
             let left = self.items.len() - at + more;
             prop_assert!(least <= left, "{left} came, at least {least} were said at {at}");
-            prop_assert!(most.is_none_or(|most| left <= most), "{left} came, at most {most:?} were said at {at}");
+            prop_assert!(
+                most.is_none_or(|most| left <= most),
+                "{left} came, at most {most:?} were said at {at}"
+            );
             if exact {
-                prop_assert!(steps.is_none_or(|steps| steps == left as u64), "{left} came, {steps:?} were said at {at}");
+                prop_assert!(
+                    steps.is_none_or(|steps| steps == left as u64),
+                    "{left} came, {steps:?} were said at {at}"
+                );
                 // With room for the one error that may end it.
                 prop_assert!(steps.is_none_or(|steps| most.is_some_and(|most| most as u64 <= steps + 1)));
             }
@@ -57,9 +67,7 @@ impl Heard {
 
 /// Whether it goes on for as long as its data are not empty, which is found out on the way.
 fn cycles(spec: &Spec) -> bool {
-    spec.any(&|step| {
-        matches!(step, Step::Cycle(_) | Step::Mix(Stop::CycleUntilAll | Stop::CycleForever, _))
-    })
+    spec.any(&|step| matches!(step, Step::Cycle(_) | Step::Mix(Stop::CycleUntilAll | Stop::CycleForever, _)))
 }
 
 /// A job of so many ranks, and what is done about what does not divide.
@@ -155,12 +163,12 @@ fn a_size_hint_never_lies_where_fewer_ranks_go_on() {
         builder.resumable().build().unwrap()
     };
     for stop in [0, 1, 5, 8, 9] {
-        let states: Vec<_> = (0..3).map(|rank| {
+        let states = (0..3).map(|rank| {
             let mut epoch = loader(rank, 3).epoch(0).blocking();
             epoch.by_ref().take(stop).for_each(drop);
             epoch.state().unwrap()
         });
-        let state = datapipes::State::merge(&states.collect::<Vec<_>>()).unwrap();
+        let state = datapipes::State::merge(&Iterator::collect::<Vec<_>>(states)).unwrap();
         let epoch = loader(0, 1).resume(&state).unwrap().into_iter();
         let (heard, _) = Heard::of(epoch, |epoch| epoch.steps_left(), usize::MAX);
         heard.is_true(0, true).unwrap();
@@ -179,6 +187,7 @@ fn a_for_loop_over_an_epoch_works_and_takes_no_name_from_streams() {
     for (step, batch) in loader.prefetch_to_device(Ok::<_, BoxError>).epoch(0).into_iter().enumerate() {
         assert_eq!(batch.unwrap()[0], 4 * step as u64);
     }
-    let streamed = loader.epoch(0).map(|batch| batch.unwrap().len()).filter(|len| std::future::ready(*len > 2));
+    let streamed =
+        loader.epoch(0).map(|batch| batch.unwrap().len()).filter(|len| std::future::ready(*len > 2));
     assert_eq!(futures::executor::block_on(streamed.zip(loader.epoch(1)).collect::<Vec<_>>()).len(), 2);
 }

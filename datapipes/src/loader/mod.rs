@@ -21,6 +21,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+pub use crate::run::SkipStats;
 pub use crate::settings::Order;
 pub use agreed::{Agreed, AgreedStream};
 pub use builder::Builder;
@@ -28,7 +29,6 @@ pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
 pub use prefetch_to_device::{DeviceBlocking, DeviceEpoch, DeviceLoader};
 pub use replay::{Replay, Seen, Step};
-pub use crate::run::SkipStats;
 pub use state::{Edited, State};
 pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 

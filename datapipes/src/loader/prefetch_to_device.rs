@@ -75,7 +75,7 @@ impl<T: Send + 'static> DataLoader<T> {
     pub fn prefetch_to_device<U, E, F>(&self, mut upload: F) -> DeviceLoader<T, U>
     where
         U: Send + 'static,
-        E: Into<BoxError>,
+        E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: FnMut(T) -> Result<U, E> + Send + 'static,
     {
         let upload = move |batch| upload(batch).map_err(Error::user);

@@ -76,7 +76,10 @@ fn a_cycle_with_max_steps_has_that_length_whatever_is_in_between() {
         ("a large batch", endless().batch(100_000).map(|batch| batch.len() as u64)),
         ("drop_last", endless().pipe(Batch::new(3).drop_last()).unbatch()),
         ("bucket_batch", endless().bucket_batch(|n| *n as usize, [5], [2, 3]).unbatch()),
-        ("padded_batch", endless().map(|n| vec![n; 2]).padded_batch(2, 0u64).map(|(batch, _)| batch.shape()[0] as u64)),
+        (
+            "padded_batch",
+            endless().map(|n| vec![n; 2]).padded_batch(2, 0u64).map(|(batch, _)| batch.shape()[0] as u64),
+        ),
         ("collate", endless().batch(2).collate().map(|batch| batch.shape()[0] as u64)),
         ("shuffle", endless().shuffle(7).prefetch(3)),
         ("enumerate", endless().enumerate().map(|(n, _)| n).inspect(|_| ())),
@@ -88,15 +91,21 @@ fn a_cycle_with_max_steps_has_that_length_whatever_is_in_between() {
         ("mix", Graph::mix([(endless(), 1.0), (unknown(), 2.0)])),
         ("mix of cycles", Graph::mix_until(Stop::FirstExhausted, [(endless(), 1.0), (endless(), 2.0)])),
         ("a mix that cycles", Graph::mix_until(Stop::CycleForever, [(unknown(), 1.0), (filtered(), 2.0)])),
-        ("schedule", Graph::mix_scheduled(
-            Stop::CycleForever,
-            [unknown(), unknown()],
-            Schedule::new(vec![1.0, 0.0]).then(9, vec![1.0, 1.0]),
-        )),
+        (
+            "schedule",
+            Graph::mix_scheduled(
+                Stop::CycleForever,
+                [unknown(), unknown()],
+                Schedule::new(vec![1.0, 0.0]).then(9, vec![1.0, 1.0]),
+            ),
+        ),
         ("concat", Graph::concat([Graph::range(0..3), endless()])),
         ("mux", Graph::mux([endless(), endless()])),
         ("zip", endless().zip(endless()).map(|(a, _)| a)),
-        ("fork", { let [a, b] = endless().fork(); Graph::mux([a, b]) }),
+        ("fork", {
+            let [a, b] = endless().fork();
+            Graph::mux([a, b])
+        }),
         ("demux", Graph::concat(endless().split(Demux::new(2, |n: &u64| (n % 2) as usize)))),
     ];
     for (what, graph) in graphs {
@@ -111,7 +120,10 @@ fn a_cycle_with_max_steps_has_that_length_whatever_is_in_between() {
         assert_eq!(DataLoader::builder(graph).build().unwrap().len_hint(), None, "{what}");
     }
     // What may end the stream by itself is not counted.
-    let scanned = endless().scan(0, |n, _: u64| { *n += 1; (*n < 3).then_some(*n) });
+    let scanned = endless().scan(0, |n, _: u64| {
+        *n += 1;
+        (*n < 3).then_some(*n)
+    });
     assert_eq!(DataLoader::builder(scanned).max_steps(5).build().unwrap().len_hint(), None);
 }
 
@@ -135,7 +147,10 @@ fn an_epoch_knows_the_steps_that_are_left() {
         (epoch.steps_left(), epoch.size_hint().1)
     };
     assert_eq!(edited(loader.clone()), (None, None));
-    assert_eq!(edited(DataLoader::builder(graph()).resumable().max_steps(5).build().unwrap()), (None, Some(2)));
+    assert_eq!(
+        edited(DataLoader::builder(graph()).resumable().max_steps(5).build().unwrap()),
+        (None, Some(2))
+    );
     // An error is an item, too, and may come behind all that were counted.
     let failing = Graph::range(0..6).try_map(|n| if n == 5 { Err("five") } else { Ok(n) });
     let loader = DataLoader::builder(failing.pipe(crate::pipes::Batch::new(5).drop_last())).build().unwrap();

@@ -70,7 +70,9 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
                                 let retried = 1 + cx.counters().retried.fetch_add(1, Ordering::Relaxed);
                                 if is_heard(retried) {
                                     let node = &**cx.node();
-                                    quietly(|| tracing::warn!(node, retried, left, %error, "trying an item again"));
+                                    quietly(
+                                        || tracing::warn!(node, retried, left, %error, "trying an item again"),
+                                    );
                                 }
                                 if !wait.is_zero() {
                                     let now = wait.min(MOST);

@@ -309,7 +309,12 @@ impl<'a> Shift<'a> {
             plan.figures.replaced.fetch_add(1, Ordering::Relaxed);
             let (node, child, bytes) = (&*plan.node, self.station.place, vitals.resident);
             crate::error::quietly(|| {
-                tracing::warn!(node, child, bytes, "a process comes near its limit of memory, and is replaced");
+                tracing::warn!(
+                    node,
+                    child,
+                    bytes,
+                    "a process comes near its limit of memory, and is replaced"
+                );
             });
             self.leaving = true;
         }
