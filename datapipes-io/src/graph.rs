@@ -147,53 +147,19 @@ impl<S: Store> StoreGraph for S {
     }
 }
 
-/// A graph of files that are listed and not read: what [`FileRefGraph`]'s methods take.
+/// A graph of `T`s: what a method takes that this crate adds to graphs.
 #[diagnostic::on_unimplemented(
-    message = "this step reads files that were listed, and `{Self}` gives others",
-    note = "it takes a graph of `FileRef`s, as `list_files` and `Store::files` give them"
+    message = "this step takes a graph of `{T}`, and `{Self}` is another",
+    note = "`list_files` gives `FileRef`s; put `.load_files()` before what takes `File`s, and `.samples()` before what takes `Sample`s"
 )]
-pub trait Listed: Sized {
-    /// The same graph.
+pub trait GraphOf<T>: Sized {
+    /// The graph itself.
     #[doc(hidden)]
-    fn listed(self) -> Graph<FileRef>;
+    fn graph(self) -> Graph<T>;
 }
 
-impl Listed for Graph<FileRef> {
-    fn listed(self) -> Graph<FileRef> {
-        self
-    }
-}
-
-/// A graph of files with their content: what [`FileGraph`]'s methods take.
-#[diagnostic::on_unimplemented(
-    message = "this step takes files with their content, and `{Self}` gives others",
-    note = "it takes a graph of `File`s: where files were only listed, put `.load_files()` before it; of other bytes make one by `map` and `File::new`"
-)]
-pub trait Loaded: Sized {
-    /// The same graph.
-    #[doc(hidden)]
-    fn loaded(self) -> Graph<File>;
-}
-
-impl Loaded for Graph<File> {
-    fn loaded(self) -> Graph<File> {
-        self
-    }
-}
-
-/// A graph of samples: what [`SampleGraph`]'s methods take.
-#[diagnostic::on_unimplemented(
-    message = "this step takes samples, and `{Self}` gives others",
-    note = "it takes a graph of `Sample`s: after files with their content put `.samples()` before it"
-)]
-pub trait Sampled: Sized {
-    /// The same graph.
-    #[doc(hidden)]
-    fn sampled(self) -> Graph<Sample>;
-}
-
-impl Sampled for Graph<Sample> {
-    fn sampled(self) -> Graph<Sample> {
+impl<T> GraphOf<T> for Graph<T> {
+    fn graph(self) -> Graph<T> {
         self
     }
 }
@@ -232,7 +198,7 @@ pub trait FileRefGraph: Sized {
     /// ```
     fn load_files(self) -> Graph<File>
     where
-        Self: Listed;
+        Self: GraphOf<FileRef>;
 
     /// Maps each file into memory instead of reading it; see [`MapFiles`](crate::MapFiles).
     ///
@@ -260,7 +226,7 @@ pub trait FileRefGraph: Sized {
     /// ```
     fn map_files(self) -> Graph<File>
     where
-        Self: Listed + CanMap;
+        Self: GraphOf<FileRef> + CanMap;
 
     /// Opens each tar archive while it arrives, and yields its regular files in order.
     ///
@@ -287,31 +253,31 @@ pub trait FileRefGraph: Sized {
     /// ```
     fn stream_untar(self) -> Graph<File>
     where
-        Self: Listed;
+        Self: GraphOf<FileRef>;
 }
 
 /// For any graph, so that the compiler says which items a method takes where it is called on others.
 impl<T> FileRefGraph for Graph<T> {
     fn load_files(self) -> Graph<File>
     where
-        Self: Listed,
+        Self: GraphOf<FileRef>,
     {
-        self.listed().pipe(LoadFiles::new())
+        self.graph().pipe(LoadFiles::new())
     }
     fn map_files(self) -> Graph<File>
     where
-        Self: Listed + CanMap,
+        Self: GraphOf<FileRef> + CanMap,
     {
         #[cfg(feature = "mmap")]
-        return self.listed().pipe(crate::MapFiles);
+        return self.graph().pipe(crate::MapFiles);
         #[cfg(not(feature = "mmap"))]
         unreachable!("no graph is `CanMap` without the feature")
     }
     fn stream_untar(self) -> Graph<File>
     where
-        Self: Listed,
+        Self: GraphOf<FileRef>,
     {
-        self.listed().pipe(StreamUntar::new())
+        self.graph().pipe(StreamUntar::new())
     }
 }
 
@@ -344,7 +310,7 @@ pub trait FileGraph: Sized {
     /// ```
     fn untar(self) -> Graph<File>
     where
-        Self: Loaded;
+        Self: GraphOf<File>;
 
     /// Inflates each file that is compressed, by whatever [`Codec`](crate::formats::Codec) its first bytes tell, and leaves
     /// the others as they are; see [`Decompress`]. An archive needs no such step before [`untar`](FileGraph::untar), and
@@ -369,7 +335,7 @@ pub trait FileGraph: Sized {
     /// ```
     fn decompress(self) -> Graph<File>
     where
-        Self: Loaded;
+        Self: GraphOf<File>;
 
     /// Inflates each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before [`untar`](FileGraph::untar).
     ///
@@ -390,7 +356,7 @@ pub trait FileGraph: Sized {
     /// ```
     fn gunzip(self) -> Graph<File>
     where
-        Self: Loaded;
+        Self: GraphOf<File>;
 
     /// Reads each file as what a [`Format`] says, and yields what is in it one by one, in order.
     ///
@@ -409,7 +375,7 @@ pub trait FileGraph: Sized {
     /// See [`Format`] for one of your own.
     fn read_as<F: Format>(self, format: F) -> Graph<F::Item>
     where
-        Self: Loaded;
+        Self: GraphOf<File>;
 
     /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are sample `a/1` with the
     /// fields `jpg` and `cls`.
@@ -434,39 +400,39 @@ pub trait FileGraph: Sized {
     /// ```
     fn samples(self) -> Graph<Sample>
     where
-        Self: Loaded;
+        Self: GraphOf<File>;
 }
 
 impl<T> FileGraph for Graph<T> {
     fn untar(self) -> Graph<File>
     where
-        Self: Loaded,
+        Self: GraphOf<File>,
     {
-        self.loaded().pipe(Untar::new())
+        self.graph().pipe(Untar::new())
     }
     fn decompress(self) -> Graph<File>
     where
-        Self: Loaded,
+        Self: GraphOf<File>,
     {
-        self.loaded().pipe(Decompress::new())
+        self.graph().pipe(Decompress::new())
     }
     fn gunzip(self) -> Graph<File>
     where
-        Self: Loaded,
+        Self: GraphOf<File>,
     {
-        self.loaded().pipe(Gunzip::new())
+        self.graph().pipe(Gunzip::new())
     }
     fn read_as<F: Format>(self, format: F) -> Graph<F::Item>
     where
-        Self: Loaded,
+        Self: GraphOf<File>,
     {
-        self.loaded().pipe(ReadAs::new(format))
+        self.graph().pipe(ReadAs::new(format))
     }
     fn samples(self) -> Graph<Sample>
     where
-        Self: Loaded,
+        Self: GraphOf<File>,
     {
-        self.loaded().pipe(Samples::new())
+        self.graph().pipe(Samples::new())
     }
 }
 
@@ -492,15 +458,15 @@ pub trait SampleGraph: Sized {
     /// ```
     fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>
     where
-        Self: Sampled;
+        Self: GraphOf<Sample>;
 }
 
 impl<T> SampleGraph for Graph<T> {
     fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>
     where
-        Self: Sampled,
+        Self: GraphOf<Sample>,
     {
-        self.sampled().pipe(decoder)
+        self.graph().pipe(decoder)
     }
 }
 

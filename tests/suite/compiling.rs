@@ -89,19 +89,19 @@ fn what_does_not_compile_says_how_to_go_on() {
             "E0277",
             "derive `Collate` for a struct",
         ),
-        ("not_loaded", "listed().untar()", "E0277", "put `.load_files()` before it"),
+        ("not_loaded", "listed().untar()", "E0277", "put `.load_files()` before what takes `File`s"),
         (
             "read_as",
             "listed().read_as(datapipes_io::formats::Lines::new())",
             "E0277",
-            "put `.load_files()` before it",
+            "put `.load_files()` before what takes `File`s",
         ),
         ("no_files", "Graph::range(0..3).load_files()", "E0277", "`list_files`"),
         (
             "no_samples",
             "listed().load_files().decode_fields(datapipes_io::formats::FieldDecoder::<datapipes_io::formats::Value>::new())",
             "E0277",
-            "put `.samples()` before it",
+            "`.samples()` before what takes `Sample`s",
         ),
         ("no_pipe", "Graph::range(0..3).pipe(Own)", "E0277", "is not a pipe over `u64`"),
     ];

@@ -174,7 +174,7 @@ fn every_method_that_a_message_names_exists() {
         ("Layout::Hwc", true),
         ("stores::open", true),
         ("workers(0)", true),
-        ("Wired", false),
+        ("Wirred", false),
         ("datapipes::worker::init()", true),
     ] {
         assert_eq!(names.know(piece), known, "{piece}");

@@ -107,19 +107,14 @@ fn name_items(error: Error, batch: &Origin) -> Error {
     label = "this step takes batches: put `.batch(n)` before it",
     note = "`collate`, `collate_with` and `unbatch` take a graph of `Vec`s, as `.batch(n)` gives them"
 )]
-pub trait Batched: Sized + Send + 'static {
-    /// What it is a list of.
-    type Sample: Send + 'static;
-
+pub trait Batched<S>: Sized + Send + 'static {
     /// The same graph.
     #[doc(hidden)]
-    fn lists(graph: Graph<Self>) -> Graph<Vec<Self::Sample>>;
+    fn lists(graph: Graph<Self>) -> Graph<Vec<S>>;
 }
 
-impl<T: Send + 'static> Batched for Vec<T> {
-    type Sample = T;
-
-    fn lists(graph: Graph<Self>) -> Graph<Vec<T>> {
+impl<S: Send + 'static> Batched<S> for Vec<S> {
+    fn lists(graph: Graph<Self>) -> Graph<Vec<S>> {
         graph
     }
 }
@@ -151,9 +146,10 @@ impl<T: Send + 'static> Graph<T> {
     /// assert!(error.to_string().ends_with("0:0 has length 2, 0:1 has length 1; `padded_batch` makes them equally long"));
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    pub fn collate(self) -> Graph<<T::Sample as crate::Collate>::Batch>
+    pub fn collate<S>(self) -> Graph<S::Batch>
     where
-        T: Batched<Sample: crate::Collate<Batch: Send + 'static>>,
+        T: Batched<S>,
+        S: crate::Collate<Batch: Send + 'static> + Send + 'static,
     {
         T::lists(self).pipe(Collate::new())
     }
@@ -170,12 +166,13 @@ impl<T: Send + 'static> Graph<T> {
     /// let graph = Graph::range(0..4).batch(4).collate_with(|batch| Ok::<_, Error>(batch.iter().sum::<u64>()));
     /// assert_eq!(graph.collect().unwrap(), [6]);
     /// ```
-    pub fn collate_with<U, E, F>(self, f: F) -> Graph<U>
+    pub fn collate_with<S, U, E, F>(self, f: F) -> Graph<U>
     where
-        T: Batched,
+        T: Batched<S>,
+        S: Send + 'static,
         U: Send + 'static,
         E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
-        F: Fn(Vec<T::Sample>) -> Result<U, E> + Clone + Send + Sync + 'static,
+        F: Fn(Vec<S>) -> Result<U, E> + Clone + Send + Sync + 'static,
     {
         T::lists(self).pipe(CollateWith::new(f))
     }

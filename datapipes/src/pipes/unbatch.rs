@@ -55,9 +55,9 @@ impl<T: Send + 'static> Graph<T> {
     /// let graph = datapipes::Graph::range(0..5).batch(2).unbatch();
     /// assert_eq!(graph.collect().unwrap(), [0, 1, 2, 3, 4]);
     /// ```
-    pub fn unbatch(self) -> Graph<T::Sample>
+    pub fn unbatch<S: Send + 'static>(self) -> Graph<S>
     where
-        T: Batched,
+        T: Batched<S>,
     {
         T::lists(self).pipe(Unbatch::new())
     }
