@@ -596,19 +596,22 @@ fn default_name<P: ?Sized>() -> String {
 }
 
 /// The name of a function, `crate::steps::dedup::<u64>` → `dedup`; none of a closure, whose type is named after the function that
-/// it stands in, nor of a pointer or a box.
-fn function_name(type_name: &str) -> Option<&str> {
+/// it stands in, nor of what points at a function.
+fn function_name(type_name: &str) -> Option<String> {
+    const NO_FUNCTIONS: [&str; 8] = ["fn(", "for<", "unsafe ", "extern ", "&", "alloc::", "core::", "std::"];
+    if NO_FUNCTIONS.iter().any(|other| type_name.starts_with(other)) {
+        return None;
+    }
+    let path = type_name.replace("->", "");
     let mut depth = 0;
-    let at_end = |c: char| {
+    let is_border = |c: char| {
         depth += i32::from(c == '>') - i32::from(c == '<');
-        depth <= 0 && c == ':'
+        depth == 0 && c == ':'
     };
-    let name = type_name.rsplit(at_end).next()?;
-    let name = name.split('<').next().filter(|name| !name.is_empty())?;
-    let is_path = type_name.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '<');
-    let is_box = type_name.starts_with("alloc::") || type_name.starts_with("core::");
-    let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_');
-    (is_path && !is_box && is_name && type_name.contains("::")).then_some(name)
+    let last = path.rsplit(is_border).next()?;
+    let name = last.split('<').next()?;
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    is_name.then(|| name.to_owned())
 }
 
 impl<In, Out, S, F> Pipe<In> for F
@@ -625,7 +628,7 @@ where
     }
     /// The function's name; of a closure `through`, which is how it is added to a graph.
     fn name(&self) -> String {
-        function_name(std::any::type_name::<F>()).unwrap_or("through").to_owned()
+        function_name(std::any::type_name::<F>()).unwrap_or_else(|| "through".to_owned())
     }
 }
 
@@ -733,7 +736,7 @@ mod tests {
             ("&a::dedup", None),
             ("alloc::boxed::Box<dyn core::ops::function::Fn(a::Items<u64>) -> a::Items<u64>>", None),
         ] {
-            assert_eq!(function_name(text), name, "{text}");
+            assert_eq!(function_name(text).as_deref(), name, "{text}");
         }
     }
 }

@@ -333,8 +333,8 @@ mod tests {
         let more = counted(&there);
         count(&here, &more);
         count(&here, &more);
-        assert_eq!(counted(&there), [0; 5]);
-        uncount(&here, &[1, 0, 0, 0, 20]);
-        assert_eq!(counted(&here), [5, 0, 0, 0, 120]);
+        assert_eq!(counted(&there), [0; 6]);
+        uncount(&here, &[1, 0, 0, 0, 0, 20]);
+        assert_eq!(counted(&here), [5, 0, 0, 0, 0, 120]);
     }
 }

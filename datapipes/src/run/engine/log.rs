@@ -140,7 +140,7 @@ mod tests {
         let mut skipped = Skipped::default();
         for n in 0..3000 {
             let node = format!("node {n}").as_str().into();
-            skipped.add(&Error::new(ErrorKind::Corrupt, "é".repeat(400)).at(&node));
+            skipped.add(&Error::new(ErrorKind::Corrupt, "é".repeat(600)).at(&node));
         }
         assert_eq!((skipped.items, skipped.by.len()), (3000, MOST));
         assert!(skipped.by.iter().all(|by| by.first.chars().count() == LONGEST && by.items == 1));
