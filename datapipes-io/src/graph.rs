@@ -164,15 +164,23 @@ impl<T> GraphOf<T> for Graph<T> {
     }
 }
 
-/// A graph in a build with the feature `mmap`.
+/// What [`map_files`](FileRefGraph::map_files) takes: a list of files, in a build with the feature `mmap`.
 #[diagnostic::on_unimplemented(
     message = "`map_files` needs the feature `mmap` of `datapipes-io`",
     note = "in Cargo.toml: `datapipes-io = {{ version = \"…\", features = [\"mmap\"] }}`"
 )]
-pub trait CanMap {}
+pub trait CanMap {
+    /// The files, mapped.
+    #[doc(hidden)]
+    fn mapped(self) -> Graph<File>;
+}
 
 #[cfg(feature = "mmap")]
-impl CanMap for Graph<FileRef> {}
+impl CanMap for Graph<FileRef> {
+    fn mapped(self) -> Graph<File> {
+        self.pipe(crate::MapFiles)
+    }
+}
 
 /// What can follow a list of files.
 pub trait FileRefGraph: Sized {
@@ -200,7 +208,7 @@ pub trait FileRefGraph: Sized {
     where
         Self: GraphOf<FileRef>;
 
-    /// Maps each file into memory instead of reading it; see [`MapFiles`](crate::MapFiles).
+    /// Maps each file into memory instead of reading it (`MapFiles`). Needs the feature `mmap`.
     ///
     /// For large files of this machine of which only parts are wanted, or that are read again and again: nothing is copied, and
     /// what was not touched is not read. Reading whole files once is faster by [`load_files`](FileRefGraph::load_files), which
@@ -220,8 +228,10 @@ pub trait FileRefGraph: Sized {
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("a.txt");
     /// std::fs::write(&path, "hello")?;
+    /// # #[cfg(feature = "mmap")] {
     /// let files = Graph::from_vec(vec![FileRef::new(&path)]).map_files();
     /// assert_eq!(files.collect()?[0].data, "hello");
+    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn map_files(self) -> Graph<File>
@@ -268,10 +278,7 @@ impl<T> FileRefGraph for Graph<T> {
     where
         Self: GraphOf<FileRef> + CanMap,
     {
-        #[cfg(feature = "mmap")]
-        return self.graph().pipe(crate::MapFiles);
-        #[cfg(not(feature = "mmap"))]
-        unreachable!("no graph is `CanMap` without the feature")
+        self.mapped()
     }
     fn stream_untar(self) -> Graph<File>
     where
