@@ -291,7 +291,8 @@ fn the_log_of_a_child_that_is_replaced() {
     let replaced = loader.stats().unwrap().segments[0].processes.clone().unwrap().replaced;
     let told = told.0.lock().unwrap();
     let warned = told.iter().filter(|line| {
-        line.starts_with("WARN") && line.contains("a process comes near its limit of memory, and is replaced node=\"map\" child=")
+        line.starts_with("WARN")
+            && line.contains("a process comes near its limit of memory, and is replaced node=\"map\" child=")
     });
     assert!(replaced > 0);
     assert_eq!(warned.count() as u64, replaced, "{told:#?}");
