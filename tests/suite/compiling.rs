@@ -103,7 +103,6 @@ fn what_does_not_compile_says_how_to_go_on() {
             "E0277",
             "`.samples()` before what takes `Sample`s",
         ),
-        ("no_pipe", "Graph::range(0..3).pipe(Own)", "E0277", "is not a pipe over `u64`"),
     ];
     for (name, body, error, words) in cases {
         let (compiles, said) = compiled(&code(&[(name, body)]), &libraries);
