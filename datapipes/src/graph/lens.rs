@@ -7,13 +7,37 @@ use crate::{Rank, Role, Uneven};
 pub(crate) const ENDLESS: u64 = u64::MAX;
 
 /// For each node, how many items come out of it (of each of its outputs) where no item fails, if that is known before
-/// anything runs. What runs a graph of unknown length without end counts as endless: only data that turn out to be empty
-/// end it.
+/// anything runs.
 pub(crate) fn lens(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<Option<u64>> {
+    counted(flow, rank, uneven, |_, _| None)
+}
+
+/// As [`lens`], if no data turn out to be empty: what goes on without end whatever the length of what it runs again has no end
+/// then.
+pub(crate) fn lens_of_some(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<Option<u64>> {
+    counted(flow, rank, uneven, |id, inputs| {
+        let some: Vec<Option<u64>> = inputs.iter().map(|len| len.or(Some(1))).collect();
+        let len = match &flow.nodes[id].node.op {
+            Op::Rerun(rerun) => rerun.len_hint(some[0]?),
+            Op::Join(join) => join.len_hint(&some),
+            _ => None,
+        };
+        len.filter(|&len| len == ENDLESS)
+    })
+}
+
+/// As [`lens`], with what `unknown` says for a node of which the number is not known, by those of its inputs.
+fn counted(
+    flow: &Flow,
+    rank: Rank,
+    uneven: Option<Uneven>,
+    mut unknown: impl FnMut(usize, &[Option<u64>]) -> Option<u64>,
+) -> Vec<Option<u64>> {
     let mut lens: Vec<Option<u64>> = Vec::new();
-    for node in &flow.nodes {
+    for (id, node) in flow.nodes.iter().enumerate() {
+        let inputs: Vec<Option<u64>> = node.inputs.iter().map(|&(above, _)| lens[above]).collect();
         let hints = node.hints();
-        let above = node.inputs.first().and_then(|&(id, _)| lens[id]);
+        let above = inputs.first().copied().flatten();
         let len = match (&node.node.op, hints.facts.role) {
             (Op::Source(_), _) => hints.len,
             // What has no end ends nowhere below but where a node ends the stream by itself.
@@ -22,16 +46,11 @@ pub(crate) fn lens(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<Optio
                 above.map(|len| rank.share(len, uneven.unwrap_or(Uneven::Allow)))
             }
             (Op::Pipe(pipe), _) => above.and_then(|len| pipe.len_hint(len)),
-            (Op::Rerun(rerun), _) => match above {
-                Some(len) => rerun.len_hint(len),
-                None => rerun.len_hint(1).filter(|&len| len == ENDLESS),
-            },
-            (Op::Join(join), _) => {
-                let inputs: Vec<Option<u64>> = node.inputs.iter().map(|&(id, _)| lens[id]).collect();
-                join.len_hint(&inputs)
-            }
+            (Op::Rerun(rerun), _) => above.and_then(|len| rerun.len_hint(len)),
+            (Op::Join(join), _) => join.len_hint(&inputs),
             (Op::Split(split), _) => above.and_then(|len| split.len_hint(len)),
         };
+        let len = len.or_else(|| unknown(id, &inputs));
         lens.push(len.map(|len| if len >> 48 == 0 { len } else { ENDLESS }));
     }
     lens

@@ -37,8 +37,8 @@ impl Mix {
                 Some(first_turn(&stages, |turns| turns.iter().zip(&lens).all(|(turns, len)| turns > len)))
             }
             Stop::CycleForever => {
-                // One of unknown length has items, or else is an empty data set.
-                let goes_on = |(len, share): (&Option<u64>, &u64)| *len != Some(0) && *share > 0;
+                let goes_on =
+                    |(len, share): (&Option<u64>, &u64)| len.is_some_and(|len| len > 0) && *share > 0;
                 if inputs.iter().zip(last).any(goes_on) {
                     return Some(u64::MAX);
                 }
