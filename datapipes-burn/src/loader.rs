@@ -110,7 +110,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// ```
     pub fn with<E, F>(loader: DataLoader<B>, device: &Device, convert: F) -> Self
     where
-        E: Into<BoxError>,
+        E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: Fn(B, &Device) -> Result<O, E> + Send + Sync + 'static,
     {
         BurnLoader {
@@ -192,7 +192,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// ```
     pub fn for_devices<E, F>(mut self, devices: usize, make: F) -> Self
     where
-        E: Into<BoxError>,
+        E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: Fn(Rank) -> Result<DataLoader<B>, E> + Send + Sync + 'static,
     {
         let make = Arc::new(move |rank| make(rank).map_err(Error::user));

@@ -81,7 +81,7 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// let loader = CandleLoader::with(&loader, &Device::Cpu, |batch: Tensor, device| {
     ///     to_candle(batch, device)?.to_dtype(DType::F32)? / 255.0
     /// });
-    /// for batch in loader.epoch(0).blocking() {
+    /// for batch in loader.epoch(0) {
     ///     assert_eq!(batch?.dtype(), DType::F32);
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -204,8 +204,8 @@ impl<T, U> fmt::Debug for CandleLoader<T, U> {
     }
 }
 
-/// An epoch of candle's tensors: a `Stream` of candle's results, or by [`blocking`](CandleEpoch::blocking) an iterator; see
-/// [`CandleLoader`].
+/// An epoch of candle's tensors: a `Stream` of candle's results, or an iterator by [`blocking`](CandleEpoch::blocking) or in a
+/// `for` loop; see [`CandleLoader`].
 #[must_use = "an epoch does nothing until it is iterated"]
 pub struct CandleEpoch<T, U>(Way<T, U>);
 
@@ -246,6 +246,14 @@ impl<T: Send + 'static, U: Send + 'static> CandleEpoch<T, U> {
         self.boxed()
     }
 
+    /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].
+    pub fn steps_left(&self) -> Option<u64> {
+        match &self.0 {
+            Way::Here(epoch, ..) => epoch.steps_left(),
+            Way::Ahead(epoch) => epoch.steps_left(),
+        }
+    }
+
     /// Where the epoch stands: behind the last batch that was taken from it, whatever is on the device already. A batch
     /// that could not be made into candle's comes again. See [`Epoch::state`].
     ///
@@ -276,6 +284,22 @@ impl<T: Send + 'static, U: Send + 'static> Stream for CandleEpoch<T, U> {
             }
         }
     }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match &self.0 {
+            Way::Ahead(epoch) => epoch.size_hint(),
+            Way::Here(epoch, ..) => epoch.size_hint(),
+        }
+    }
+}
+
+/// As by [`blocking`](CandleEpoch::blocking): a `for` loop over it blocks its thread.
+impl<T: Send + 'static, U: Send + 'static> IntoIterator for CandleEpoch<T, U> {
+    type Item = Result<U>;
+    type IntoIter = CandleBlocking<U>;
+
+    fn into_iter(self) -> CandleBlocking<U> {
+        self.blocking()
+    }
 }
 
 /// A batch as candle's; an error with the whole text of ours.
@@ -304,6 +328,8 @@ pub struct CandleBlocking<U>(Box<dyn Batches<U> + Send>);
 trait Batches<U> {
     fn next(&mut self) -> Option<Result<U>>;
     fn state(&self) -> datapipes::Result<State>;
+    fn steps_left(&self) -> Option<u64>;
+    fn size_hint(&self) -> (usize, Option<usize>);
     fn fail_last(&mut self);
     fn end_without_last(&mut self);
 }
@@ -323,6 +349,12 @@ impl<T: Send + 'static, U> Batches<U> for Here<T, U> {
     fn state(&self) -> datapipes::Result<State> {
         self.0.state()
     }
+    fn steps_left(&self) -> Option<u64> {
+        self.0.steps_left()
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
     fn fail_last(&mut self) {
         self.0.fail_last();
     }
@@ -337,6 +369,12 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for DeviceBlocking<T, U> {
     }
     fn state(&self) -> datapipes::Result<State> {
         DeviceBlocking::state(self)
+    }
+    fn steps_left(&self) -> Option<u64> {
+        DeviceBlocking::steps_left(self)
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        Iterator::size_hint(self)
     }
     fn fail_last(&mut self) {
         DeviceBlocking::fail_last(self);
@@ -354,6 +392,11 @@ impl<U> CandleBlocking<U> {
     pub fn state(&self) -> Result<State> {
         self.0.state().map_err(wrapped)
     }
+
+    /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].
+    pub fn steps_left(&self) -> Option<u64> {
+        self.0.steps_left()
+    }
 }
 
 impl<U> Iterator for CandleBlocking<U> {
@@ -361,6 +404,9 @@ impl<U> Iterator for CandleBlocking<U> {
 
     fn next(&mut self) -> Option<Result<U>> {
         self.0.next()
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
     }
 }
 

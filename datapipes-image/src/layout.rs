@@ -26,7 +26,7 @@ pub(crate) fn picture_size(
     let [a, b, c] = axes;
     let (channels, height, width) = if layout == Some(Layout::Hwc) { (c, a, b) } else { (a, b, c) };
     if layout.is_none() && !matches!(a, 1 | 3) && matches!(c, 1 | 3) {
-        return Err(refused("the channels seem to come last; say so by `layout`"));
+        return Err(refused("the channels seem to come last; if so, say `Layout::Hwc`"));
     }
     match (u32::try_from(width), u32::try_from(height)) {
         (Ok(width), Ok(height)) if width > 0 && height > 0 => Ok((width, height, channels)),

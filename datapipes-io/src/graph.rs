@@ -147,6 +147,41 @@ impl<S: Store> StoreGraph for S {
     }
 }
 
+/// A graph of `T`s: what a method takes that this crate adds to graphs.
+#[diagnostic::on_unimplemented(
+    message = "this step takes a graph of `{T}`, and `{Self}` is another",
+    note = "`list_files` gives `FileRef`s; put `.load_files()` before what takes `File`s, and `.samples()` before what takes `Sample`s"
+)]
+pub trait GraphOf<T>: Sized {
+    /// The graph itself.
+    #[doc(hidden)]
+    fn graph(self) -> Graph<T>;
+}
+
+impl<T> GraphOf<T> for Graph<T> {
+    fn graph(self) -> Graph<T> {
+        self
+    }
+}
+
+/// What [`map_files`](FileRefGraph::map_files) takes: a list of files, in a build with the feature `mmap`.
+#[diagnostic::on_unimplemented(
+    message = "`map_files` needs the feature `mmap` of `datapipes-io`",
+    note = "in Cargo.toml: `datapipes-io = {{ version = \"…\", features = [\"mmap\"] }}`"
+)]
+pub trait CanMap {
+    /// The files, mapped.
+    #[doc(hidden)]
+    fn mapped(self) -> Graph<File>;
+}
+
+#[cfg(feature = "mmap")]
+impl CanMap for Graph<FileRef> {
+    fn mapped(self) -> Graph<File> {
+        self.pipe(crate::MapFiles)
+    }
+}
+
 /// What can follow a list of files.
 pub trait FileRefGraph: Sized {
     /// Reads each file whole, many at a time, in order.
@@ -169,9 +204,11 @@ pub trait FileRefGraph: Sized {
     /// assert_eq!(files.collect()?[0].data, "hello");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn load_files(self) -> Graph<File>;
+    fn load_files(self) -> Graph<File>
+    where
+        Self: GraphOf<FileRef>;
 
-    /// Maps each file into memory instead of reading it; see [`MapFiles`](crate::MapFiles).
+    /// Maps each file into memory instead of reading it (`MapFiles`). Needs the feature `mmap`.
     ///
     /// For large files of this machine of which only parts are wanted, or that are read again and again: nothing is copied, and
     /// what was not touched is not read. Reading whole files once is faster by [`load_files`](FileRefGraph::load_files), which
@@ -191,12 +228,15 @@ pub trait FileRefGraph: Sized {
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("a.txt");
     /// std::fs::write(&path, "hello")?;
+    /// # #[cfg(feature = "mmap")] {
     /// let files = Graph::from_vec(vec![FileRef::new(&path)]).map_files();
     /// assert_eq!(files.collect()?[0].data, "hello");
+    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[cfg(feature = "mmap")]
-    fn map_files(self) -> Graph<File>;
+    fn map_files(self) -> Graph<File>
+    where
+        Self: GraphOf<FileRef> + CanMap;
 
     /// Opens each tar archive while it arrives, and yields its regular files in order.
     ///
@@ -221,19 +261,30 @@ pub trait FileRefGraph: Sized {
     /// assert_eq!((&*files[0].name, &files[0].data[..]), ("a.txt", &b"hello"[..]));
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn stream_untar(self) -> Graph<File>;
+    fn stream_untar(self) -> Graph<File>
+    where
+        Self: GraphOf<FileRef>;
 }
 
-impl FileRefGraph for Graph<FileRef> {
-    fn load_files(self) -> Graph<File> {
-        self.pipe(LoadFiles::new())
+/// For any graph, so that the compiler says which items a method takes where it is called on others.
+impl<T> FileRefGraph for Graph<T> {
+    fn load_files(self) -> Graph<File>
+    where
+        Self: GraphOf<FileRef>,
+    {
+        self.graph().pipe(LoadFiles::new())
     }
-    #[cfg(feature = "mmap")]
-    fn map_files(self) -> Graph<File> {
-        self.pipe(crate::MapFiles)
+    fn map_files(self) -> Graph<File>
+    where
+        Self: GraphOf<FileRef> + CanMap,
+    {
+        self.mapped()
     }
-    fn stream_untar(self) -> Graph<File> {
-        self.pipe(StreamUntar::new())
+    fn stream_untar(self) -> Graph<File>
+    where
+        Self: GraphOf<FileRef>,
+    {
+        self.graph().pipe(StreamUntar::new())
     }
 }
 
@@ -264,7 +315,9 @@ pub trait FileGraph: Sized {
     /// assert_eq!(files, [File::new("a.txt", "hello")]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn untar(self) -> Graph<File>;
+    fn untar(self) -> Graph<File>
+    where
+        Self: GraphOf<File>;
 
     /// Inflates each file that is compressed, by whatever [`Codec`](crate::formats::Codec) its first bytes tell, and leaves
     /// the others as they are; see [`Decompress`]. An archive needs no such step before [`untar`](FileGraph::untar), and
@@ -287,7 +340,9 @@ pub trait FileGraph: Sized {
     /// assert_eq!(read, [File::new("a.txt", "hello"), File::new("b.txt", "plain")]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn decompress(self) -> Graph<File>;
+    fn decompress(self) -> Graph<File>
+    where
+        Self: GraphOf<File>;
 
     /// Inflates each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before [`untar`](FileGraph::untar).
     ///
@@ -306,7 +361,9 @@ pub trait FileGraph: Sized {
     /// assert_eq!(files.collect()?, [File::new("a.txt", "hello")]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn gunzip(self) -> Graph<File>;
+    fn gunzip(self) -> Graph<File>
+    where
+        Self: GraphOf<File>;
 
     /// Reads each file as what a [`Format`] says, and yields what is in it one by one, in order.
     ///
@@ -323,7 +380,9 @@ pub trait FileGraph: Sized {
     ///
     /// # Examples
     /// See [`Format`] for one of your own.
-    fn read_as<F: Format>(self, format: F) -> Graph<F::Item>;
+    fn read_as<F: Format>(self, format: F) -> Graph<F::Item>
+    where
+        Self: GraphOf<File>;
 
     /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are sample `a/1` with the
     /// fields `jpg` and `cls`.
@@ -346,24 +405,41 @@ pub trait FileGraph: Sized {
     /// assert_eq!(samples[0].parse::<u32>("cls")?, 7);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn samples(self) -> Graph<Sample>;
+    fn samples(self) -> Graph<Sample>
+    where
+        Self: GraphOf<File>;
 }
 
-impl FileGraph for Graph<File> {
-    fn untar(self) -> Graph<File> {
-        self.pipe(Untar::new())
+impl<T> FileGraph for Graph<T> {
+    fn untar(self) -> Graph<File>
+    where
+        Self: GraphOf<File>,
+    {
+        self.graph().pipe(Untar::new())
     }
-    fn decompress(self) -> Graph<File> {
-        self.pipe(Decompress::new())
+    fn decompress(self) -> Graph<File>
+    where
+        Self: GraphOf<File>,
+    {
+        self.graph().pipe(Decompress::new())
     }
-    fn gunzip(self) -> Graph<File> {
-        self.pipe(Gunzip::new())
+    fn gunzip(self) -> Graph<File>
+    where
+        Self: GraphOf<File>,
+    {
+        self.graph().pipe(Gunzip::new())
     }
-    fn read_as<F: Format>(self, format: F) -> Graph<F::Item> {
-        self.pipe(ReadAs::new(format))
+    fn read_as<F: Format>(self, format: F) -> Graph<F::Item>
+    where
+        Self: GraphOf<File>,
+    {
+        self.graph().pipe(ReadAs::new(format))
     }
-    fn samples(self) -> Graph<Sample> {
-        self.pipe(Samples::new())
+    fn samples(self) -> Graph<Sample>
+    where
+        Self: GraphOf<File>,
+    {
+        self.graph().pipe(Samples::new())
     }
 }
 
@@ -387,12 +463,17 @@ pub trait SampleGraph: Sized {
     /// assert_eq!(pairs.collect()?[0].0, Some(3));
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>;
+    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>
+    where
+        Self: GraphOf<Sample>;
 }
 
-impl SampleGraph for Graph<Sample> {
-    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>> {
-        self.pipe(decoder)
+impl<T> SampleGraph for Graph<T> {
+    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>
+    where
+        Self: GraphOf<Sample>,
+    {
+        self.graph().pipe(decoder)
     }
 }
 

@@ -138,7 +138,7 @@ fn rows<E: Element>(items: &[impl AsRef<[E]>]) -> Result<Tensor> {
         let row = row.as_ref();
         if row.len() != length {
             let has = |length: usize| format!("length {length}");
-            return Err(Mismatch::new((0, has(length)), (place, has(row.len()))).into());
+            return Err(Mismatch::new((0, has(length)), (place, has(row.len()))).ragged(true).into());
         }
         values.extend_from_slice(row);
     }

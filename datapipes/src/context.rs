@@ -50,6 +50,8 @@ pub(crate) struct Counters {
     pub chunks: AtomicU64,
     pub errors: AtomicU64,
     pub dropped: AtomicU64,
+    /// Tries beyond the first.
+    pub retried: AtomicU64,
     /// Time spent inside the node and what runs inline above it, from a sample of the calls, scaled up.
     pub busy_ns: AtomicU64,
 }

@@ -1,7 +1,7 @@
 //! Composable, deterministic data loading as a typed dataflow graph.
 //!
 //! A [`Graph`] *describes* where samples come from and what happens to them. A [`DataLoader`] checks it, plans where
-//! each part runs, and runs it on all cores, epoch after epoch; a [`for` loop](Epoch::blocking) or an [async
+//! each part runs, and runs it on all cores, epoch after epoch; a [`for` loop](Epoch#examples) or an [async
 //! stream](Epoch) takes the batches.
 //!
 //! ```
@@ -15,7 +15,7 @@
 //!
 //! let loader = DataLoader::builder(graph).seed(42).build()?;
 //! for epoch in 0..3 {
-//!     for batch in loader.epoch(epoch).blocking() {
+//!     for batch in loader.epoch(epoch) {
 //!         assert!(batch?.shape()[0] <= 64);
 //!     }
 //! }
@@ -35,6 +35,36 @@
 //! - Data that is read by index or key, with an order decided before anything is read: [`index`].
 //! - Files, stores (HTTP, S3, …), tables, archives and WebDataset samples are in the crate `datapipes-io`, pictures in
 //!   `datapipes-image`; `datapipes-burn` and `datapipes-candle` give batches to those frameworks.
+//!
+//! # When it does not compile
+//! The usual messages, and what cures them:
+//!
+//! | message | cure |
+//! |---|---|
+//! | `E0283: type annotations needed`, at an `Ok(..)`: `cannot satisfy _: Into<Box<dyn Error + Send + Sync>>` | The closure uses `?`, and nothing says what its errors are. End it in [`datapipes::Ok(..)`](Ok) where errors of this library and of `std::io` pass, in `Ok::<_, datapipes::BoxError>(..)` where any do |
+//! | `E0277: .. is no list of samples`, at `collate`, `collate_with` or `unbatch` | Put [`.batch(n)`](Graph::batch) before it |
+//! | `E0277: a list of .. cannot be made into a batch` | `#[derive(Collate)]` on the struct (feature `derive`), or [`collate_with`](Graph::collate_with) |
+//! | `E0599: no method named .. found for struct Graph<..>` | The method is another crate's: `use datapipes_io::prelude::*;` for files, archives and samples, `use datapipes_image::prelude::*;` for pictures. On an [`Epoch`], `next` and `map` are `futures::StreamExt`'s |
+//! | `E0277: .. cannot be sent`, or `shared, between threads safely`; `E0594` or `E0596: cannot assign` or `borrow .. as mutable` in a `Fn` closure; `E0521` or `E0597`: something borrowed does not live long enough | A closure runs on several threads, for as long as the loader lives. Move what it needs into it (`move`, `Arc` in place of `Rc` and of borrows); what changes from item to item is a [`scan`](Graph::scan), a counter an atomic |
+//!
+//! The first, as it fails and as it works:
+//! ```compile_fail,E0283
+//! # use datapipes::Graph;
+//! Graph::from_vec(vec!["1"]).try_map(|text| {
+//!     let number: u64 = text.parse()?;
+//!     Ok(number)
+//! });
+//! ```
+//! ```
+//! # use datapipes::Graph;
+//! let numbers = Graph::from_vec(vec!["1"]).try_map(|text| {
+//!     let number: u64 = text.parse()?;
+//!     Ok::<_, datapipes::BoxError>(number)
+//! });
+//! assert_eq!(numbers.collect()?, [1]);
+//! # Ok::<(), datapipes::Error>(())
+//! ```
+//! A type that is gone because its feature is not on, the compiler names with the feature.
 //!
 //! # Features
 //! - `derive`: `#[derive(Collate)]` for structs, `#[derive(Wire)]` for structs and enums.

@@ -134,7 +134,8 @@ pub trait Pipe<In>: Send + Sync + 'static {
         Arity::Any
     }
 
-    /// How many items come out for `input` many, where that is known.
+    /// How many items come out for `input` many, where that is known; `u64::MAX` for no end. Exact where no item fails. Not asked
+    /// of a pipe that is shardable about an input without end, which has none below it either.
     fn len_hint(&self, input: u64) -> Option<u64> {
         (self.arity() == Arity::One).then_some(input)
     }
@@ -583,7 +584,7 @@ pub type Upstream<T> = Box<dyn FnMut(u64) -> Items<T> + Send>;
 fn default_name<P: ?Sized>() -> String {
     let name = std::any::type_name::<P>();
     let name = name.split('<').next().unwrap_or(name);
-    let name = name.rsplit("::").find(|part| !part.starts_with('{')).unwrap_or(name);
+    let name = name.rsplit("::").next().unwrap_or(name);
     let mut snake = String::new();
     for (i, c) in name.chars().enumerate() {
         if c.is_uppercase() && i > 0 {
@@ -592,6 +593,25 @@ fn default_name<P: ?Sized>() -> String {
         snake.extend(c.to_lowercase());
     }
     snake
+}
+
+/// The name of a function, `crate::steps::dedup::<u64>` → `dedup`; none of a closure, whose type is named after the function that
+/// it stands in, nor of what points at a function.
+fn function_name(type_name: &str) -> Option<String> {
+    const NO_FUNCTIONS: [&str; 8] = ["fn(", "for<", "unsafe ", "extern ", "&", "alloc::", "core::", "std::"];
+    if NO_FUNCTIONS.iter().any(|other| type_name.starts_with(other)) {
+        return None;
+    }
+    let path = type_name.replace("->", "");
+    let mut depth = 0;
+    let is_border = |c: char| {
+        depth += i32::from(c == '>') - i32::from(c == '<');
+        depth == 0 && c == ':'
+    };
+    let last = path.rsplit(is_border).next()?;
+    let name = last.split('<').next()?;
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    is_name.then(|| name.to_owned())
 }
 
 impl<In, Out, S, F> Pipe<In> for F
@@ -605,6 +625,10 @@ where
 
     fn apply(&self, input: Items<In>, _: &Context) -> Items<Out> {
         Items::from_stream(self(input))
+    }
+    /// The function's name; of a closure `through`, which is how it is added to a graph.
+    fn name(&self) -> String {
+        function_name(std::any::type_name::<F>()).unwrap_or_else(|| "through".to_owned())
     }
 }
 
@@ -649,5 +673,70 @@ impl<In: 'static, Out: Send + 'static> Pipe<In> for Arc<dyn Pipe<In, Out = Out>>
     }
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {
         (**self).held(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::function_name;
+    use crate::{Graph, Items};
+
+    fn dedup(items: Items<u64>) -> Items<u64> {
+        items
+    }
+
+    fn generic<T: Send + 'static>(items: Items<T>) -> Items<T> {
+        items
+    }
+
+    struct Steps<T>(T);
+
+    impl<T: Send + 'static> Steps<Vec<T>> {
+        fn unique(items: Items<T>) -> Items<T> {
+            items
+        }
+    }
+
+    fn named<U: Send + 'static>(graph: Graph<U>) -> String {
+        format!("{graph:?}")
+    }
+
+    #[test]
+    fn a_closure_is_not_called_after_the_function_that_it_stands_in() {
+        fn main() -> String {
+            let closure = |items: Items<u64>| items;
+            named(Graph::range(0..3).through(closure).through(|items: Items<u64>| items.take(2)))
+        }
+        use futures::StreamExt;
+        assert_eq!(main(), "Graph(range → through → through)");
+        let error =
+            Graph::range(0..3).through(|_: Items<u64>| Items::<u64>::generate(async |_| panic!("no")));
+        assert_eq!(error.collect().unwrap_err().to_string(), "through: panicked: no");
+        // A function has a name of its own.
+        assert_eq!(named(Graph::range(0..3).through(dedup)), "Graph(range → dedup)");
+        assert_eq!(named(Graph::range(0..3).through(generic::<u64>)), "Graph(range → generic)");
+        assert_eq!(named(Graph::range(0..3).through(Steps::<Vec<u64>>::unique)), "Graph(range → unique)");
+        let pointer: fn(Items<u64>) -> Items<u64> = dedup;
+        assert_eq!(named(Graph::range(0..3).through(pointer)), "Graph(range → through)");
+        let boxed: Box<dyn Fn(Items<u64>) -> Items<u64> + Send + Sync> = Box::new(dedup);
+        assert_eq!(named(Graph::range(0..3).through(boxed)), "Graph(range → through)");
+    }
+
+    #[test]
+    fn names_of_functions_are_read_from_their_types() {
+        for (text, name) in [
+            ("a::steps::dedup", Some("dedup")),
+            ("a::dedup<alloc::vec::Vec<u64>>", Some("dedup")),
+            ("<a::Steps as a::More>::unique", Some("unique")),
+            ("a::Steps<alloc::vec::Vec<u64>>::unique<u8>", Some("unique")),
+            ("a::main::{{closure}}::inner", Some("inner")),
+            ("a::main::{{closure}}", None),
+            ("a::main::{{closure}}<a::B>", None),
+            ("fn(a::Items<u64>) -> a::Items<u64>", None),
+            ("&a::dedup", None),
+            ("alloc::boxed::Box<dyn core::ops::function::Fn(a::Items<u64>) -> a::Items<u64>>", None),
+        ] {
+            assert_eq!(function_name(text).as_deref(), name, "{text}");
+        }
     }
 }

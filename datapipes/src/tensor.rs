@@ -572,12 +572,14 @@ fn shape_error(message: String) -> Error {
 pub struct Mismatch {
     field: String,
     sides: [(usize, String); 2],
+    /// Whether they are sequences that differ in their lengths only, so that padding would make them equal.
+    ragged: bool,
 }
 
 impl Mismatch {
     /// Says that item `a.0` has `a.1` and item `b.0` has `b.1`: `shape [3, 2]`, `no label`.
     pub fn new(a: (usize, impl Into<String>), b: (usize, impl Into<String>)) -> Self {
-        Mismatch { field: String::new(), sides: [(a.0, a.1.into()), (b.0, b.1.into())] }
+        Mismatch { field: String::new(), sides: [(a.0, a.1.into()), (b.0, b.1.into())], ragged: false }
     }
 
     /// Says in which field of the items, from the innermost out.
@@ -599,17 +601,31 @@ impl Mismatch {
         format!("{}{colon}{a} has {has_a}, {b} has {has_b}", self.field)
     }
 
+    /// Says that they differ in the length of a sequence only, if that `is` so.
+    pub(crate) fn ragged(self, is: bool) -> Self {
+        Mismatch { ragged: is, ..self }
+    }
+
+    pub(crate) fn is_ragged(&self) -> bool {
+        self.ragged
+    }
+
     fn unless_equal<V: PartialEq + ToText>(what: &str, a: (usize, V), b: (usize, V)) -> Result<()> {
         if a.1 == b.1 {
             return Ok(());
         }
         let say = |value: &V| format!("{what} {}", value.to_text());
-        Err(Mismatch::new((a.0, say(&a.1)), (b.0, say(&b.1))).into())
+        let ragged = a.1.is_ragged_beside(&b.1);
+        Err(Mismatch::new((a.0, say(&a.1)), (b.0, say(&b.1))).ragged(ragged).into())
     }
 }
 
 trait ToText {
     fn to_text(&self) -> String;
+    /// Whether the two are shapes that differ in the first axis only.
+    fn is_ragged_beside(&self, _other: &Self) -> bool {
+        false
+    }
 }
 
 impl ToText for DType {
@@ -621,6 +637,9 @@ impl ToText for DType {
 impl ToText for &[usize] {
     fn to_text(&self) -> String {
         format!("{self:?}")
+    }
+    fn is_ragged_beside(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.get(1..) == other.get(1..)
     }
 }
 

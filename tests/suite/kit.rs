@@ -11,6 +11,7 @@ use datapipes::{Error, ErrorKind, Join, Pipe, Result, Source, Split, async_trait
 
 /// What is exported beside pipes, and why the kit does not apply.
 const NO_PIPES: &[(&str, &str)] = &[
+    ("Batched", "a trait"),
     ("ClassBalanced", "a sampler"),
     ("Digest", "what `Digested` adds up"),
     ("Distributed", "a sampler"),

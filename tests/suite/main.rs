@@ -1,16 +1,20 @@
 //! The promises of the library, one module each.
 
+mod compiling;
 #[cfg(any(feature = "http", feature = "cloud", feature = "sqlite", feature = "cassandra"))]
 mod far;
 mod faults;
 mod figures;
 mod golden;
 mod graphs;
+mod heard;
 mod in_flight;
 #[cfg(feature = "formats")]
 mod inspect;
+mod iterating;
 mod kit;
 mod laws;
+mod messages;
 #[cfg(target_os = "linux")]
 mod processes;
 mod resume;

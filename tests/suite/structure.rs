@@ -9,8 +9,8 @@ use std::path::Path;
 
 /// The files that are the contract: they know only each other.
 const CONTRACT: &[&str] = &[
-    "pipe", "item", "items", "keep", "caught", "chunk", "crossing", "error", "context", "quota", "rank", "rng", "rows",
-    "sync", "tensor", "ndarray", "collate", "wire",
+    "pipe", "item", "items", "keep", "caught", "chunk", "crossing", "error", "context", "quota", "rank",
+    "rng", "rows", "sync", "tensor", "ndarray", "collate", "wire",
 ];
 
 /// Which parts of `datapipes/src` a part may know besides itself.
@@ -141,7 +141,7 @@ fn a_broken_rule_is_named_with_file_and_line() {
 }
 
 /// All sources of the library's crates.
-fn workspace() -> Vec<Source> {
+pub fn workspace() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     for entry in fs::read_dir(root).expect("the workspace can be read").flatten() {
@@ -166,14 +166,14 @@ fn read(root: &Path, folder: &str, files: &mut Vec<Source>) {
     }
 }
 
-struct Source {
+pub struct Source {
     /// From the root of the workspace, with `/`.
-    path: String,
-    text: String,
+    pub path: String,
+    pub text: String,
     /// The text with comments, literals and test code blanked out, so that places stay the same.
-    code: String,
+    pub code: String,
     /// The files that only tests see: `#[cfg(test)] mod name;`.
-    for_tests: Vec<String>,
+    pub for_tests: Vec<String>,
 }
 
 impl Source {
@@ -426,13 +426,13 @@ fn tree(code: &str, from: usize, above: &mut Vec<String>, found: &mut Vec<(Vec<S
     end
 }
 
-fn ident(text: &str) -> &str {
+pub fn ident(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     &text[..end]
 }
 
 /// Where a word stands by itself.
-fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)
         .map(|(at, _)| at)
@@ -480,7 +480,7 @@ fn blank_comments_and_literals(text: &str) -> String {
 }
 
 /// The place behind the quote that closes a literal.
-fn closing(text: &str, quote: char) -> usize {
+pub fn closing(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
         match c {

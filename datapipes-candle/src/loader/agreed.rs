@@ -90,6 +90,11 @@ impl<U, F: FnMut(bool) -> Result<bool>> Iterator for CandleAgreed<U, F> {
             }
         }
     }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // With the error of an agreement besides.
+        let most = self.batches.size_hint().1.and_then(|most| most.checked_add(1));
+        (0, if self.ended { Some(0) } else { most })
+    }
 }
 
 impl<U, F> fmt::Debug for CandleAgreed<U, F> {

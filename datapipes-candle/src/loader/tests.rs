@@ -57,6 +57,26 @@ fn batches_are_the_loaders_by_every_way() {
 }
 
 #[test]
+fn a_for_loop_over_an_epoch_works_and_its_length_is_known() {
+    let loader = loader();
+    for candle in [CandleLoader::new(&loader, &Device::Cpu), staged(&loader, &Device::Cpu)] {
+        assert_eq!((candle.epoch(0).steps_left(), candle.epoch(0).size_hint()), (Some(7), (0, Some(8))));
+        let mut count = 0;
+        for batch in candle.epoch(0) {
+            count += usize::from(batch.is_ok());
+        }
+        assert_eq!(count, 7);
+        let mut epoch = candle.epoch(0).blocking();
+        assert_eq!(
+            (epoch.by_ref().take(3).count(), epoch.steps_left(), epoch.size_hint()),
+            (3, Some(4), (0, Some(5)))
+        );
+        let agreed = candle.epoch(0).blocking().agreed(Ok);
+        assert_eq!(agreed.size_hint(), (0, Some(9)));
+    }
+}
+
+#[test]
 fn on_the_cpu_a_batch_keeps_its_address() {
     let (send, made) = channel();
     let graph = Graph::range(0..20).map(|n| [n as f32; 3]).batch(8).collate().map(move |batch| {

@@ -122,7 +122,7 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
     pub fn with<T, E, F>(mut self, extensions: &str, decode: F) -> Self
     where
         T: Into<V>,
-        E: Into<BoxError>,
+        E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: Fn(Bytes) -> Result<T, E> + Send + Sync + 'static,
     {
         let decode: Decode<V> = Arc::new(move |data| decode(data).map(T::into).map_err(Error::user));

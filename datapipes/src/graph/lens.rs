@@ -1,9 +1,9 @@
 //! How many items come out of each node, as far as that is arithmetic.
 
-use super::{Flow, FlowNode, Op};
+use super::{Flow, FlowNode, Hints, Op};
 use crate::{Rank, Role, Uneven};
 
-/// Stands for more than can be counted: origins have 48 bits for the items of a source.
+/// Stands for no end, and for more than can be counted: origins have 48 bits for the items of a source.
 pub(crate) const ENDLESS: u64 = u64::MAX;
 
 /// For each node, how many items come out of it (of each of its outputs) where no item fails, if that is known before
@@ -35,6 +35,20 @@ pub(crate) fn uncounted(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<
     uncounted
 }
 
+/// As [`lens`], if no data turn out to be empty: what goes on without end whatever the length of what it runs again has no end
+/// then.
+pub(crate) fn lens_of_some(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<Option<u64>> {
+    counted(flow, rank, uneven, |id, inputs| {
+        let some: Vec<Option<u64>> = inputs.iter().map(|len| len.or(Some(1))).collect();
+        let len = match &flow.nodes[id].node.op {
+            Op::Rerun(rerun) => rerun.len_hint(some[0]?),
+            Op::Join(join) => join.len_hint(&some),
+            _ => None,
+        };
+        len.filter(|&len| len == ENDLESS)
+    })
+}
+
 /// As [`lens`], with what `unknown` says for a node of which the number is not known, by those of its inputs.
 fn counted(
     flow: &Flow,
@@ -49,6 +63,8 @@ fn counted(
         let above = inputs.first().copied().flatten();
         let len = match (&node.node.op, hints.facts.role) {
             (Op::Source(_), _) => hints.len,
+            // What has no end ends nowhere below but where a node ends the stream by itself.
+            (Op::Pipe(_), role) if above == Some(ENDLESS) && goes_on(hints, role) => above,
             (Op::Pipe(_), Role::Shard { .. }) => {
                 above.map(|len| rank.share(len, uneven.unwrap_or(Uneven::Allow)))
             }
@@ -61,4 +77,14 @@ fn counted(
         lens.push(len.map(|len| if len >> 48 == 0 { len } else { ENDLESS }));
     }
     lens
+}
+
+/// Whether a pipe gives items as long as some come: what distributes over concatenation has no last one of its own, and these
+/// roles are told of all that comes.
+fn goes_on(hints: &Hints, role: Role) -> bool {
+    let all = matches!(
+        role,
+        Role::Batch(_) | Role::Shuffle | Role::ShuffleWithinRank | Role::Prefetch(_) | Role::Shard { .. }
+    );
+    all || hints.shardable || hints.by_parent
 }

@@ -19,7 +19,7 @@ pub use self::check::BuildError;
 pub(crate) use self::erased::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks, Look, typed};
 pub(crate) use self::flow::{Flow, FlowNode};
 pub(crate) use self::in_pieces::{Gate, SharedGate};
-pub(crate) use self::lens::{ENDLESS, lens};
+pub(crate) use self::lens::{ENDLESS, lens, lens_of_some};
 pub(crate) use self::part::{Part, Recipe, likeness};
 
 use crate::pipe::{Inputs, Rerun, Split};

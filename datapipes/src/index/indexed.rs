@@ -128,7 +128,7 @@ impl<T: Send + 'static> Indexed<T> {
     /// ```
     pub fn from_fn<E, Fut, F>(len: u64, get: F) -> Self
     where
-        E: Into<BoxError> + 'static,
+        E: Into<BoxError> + 'static, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         Fut: Future<Output = Result<T, E>> + Send + 'static,
         F: Fn(u64) -> Fut + Send + Sync + 'static,
     {
@@ -399,7 +399,7 @@ impl<T: Send + 'static> Indexed<T> {
     pub fn try_map<U, E, F>(self, f: F) -> Indexed<U>
     where
         U: Send + 'static,
-        E: Into<BoxError> + 'static,
+        E: Into<BoxError> + 'static, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: Fn(T) -> Result<U, E> + Clone + Send + Sync + 'static,
     {
         let (build, here) = (self.build, f.clone());
@@ -430,7 +430,7 @@ impl<T: Send + 'static> Indexed<T> {
     pub fn map_async<U, E, Fut, F>(self, f: F) -> Indexed<U>
     where
         U: Send + 'static,
-        E: Into<BoxError> + 'static,
+        E: Into<BoxError> + 'static, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         Fut: Future<Output = Result<U, E>> + Send + 'static,
         F: Fn(T) -> Fut + Clone + Send + Sync + 'static,
     {

@@ -172,6 +172,14 @@ where
         self.ended = !matches!(next, Some(Ok(_)));
         next
     }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        at_most(self.epoch.size_hint().1, self.ended, false)
+    }
+}
+
+/// What an agreement makes of the most that can come: it may fail once besides, and be about one that is there already.
+fn at_most(most: Option<usize>, ended: bool, asked: bool) -> (usize, Option<usize>) {
+    (0, if ended { Some(0) } else { most.and_then(|most| most.checked_add(1 + usize::from(asked))) })
 }
 
 /// What comes of an item, or of its absence, and of what the ranks say to it; the epoch has ended unless it is an item.
@@ -314,6 +322,10 @@ where
         let next = settled(&mut this.epoch, next, agreed);
         this.ended = !matches!(next, Some(Ok(_)));
         Poll::Ready(next)
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let asked = matches!(&self.asked, Some(Asked { next: Some(_), .. }));
+        at_most(self.epoch.size_hint().1, self.ended, asked)
     }
 }
 

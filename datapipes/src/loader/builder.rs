@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use super::{DataLoader, OnError};
-use crate::graph::{BuildError, ENDLESS, Flow, check, lens};
+use crate::graph::{BuildError, ENDLESS, Flow, check, lens_of_some};
 use crate::plan::Plan;
 use crate::run::Engine;
 use crate::settings::{Order, Settings};
@@ -233,6 +233,11 @@ impl<T: Send + 'static> Builder<T> {
 
 /// How many items come out of the root within a budget of steps, as far as nodes tell.
 pub(super) fn len_hint(flow: &Flow, settings: &Settings) -> Option<u64> {
-    let len = lens(flow, settings.rank, settings.uneven)[flow.root.0]?;
+    let len = len(flow, settings.rank, settings.uneven)?;
     Some(len.min(settings.max_steps.unwrap_or(ENDLESS))).filter(|&len| len != ENDLESS)
+}
+
+/// How many items come out of the root, as far as nodes tell, or [`ENDLESS`].
+pub(super) fn len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
+    lens_of_some(flow, rank, uneven)[flow.root.0]
 }

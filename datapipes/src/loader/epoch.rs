@@ -8,6 +8,7 @@ use std::task::{self, Poll, ready};
 
 use futures::Stream;
 
+use super::left::Left;
 use super::rank_epoch::{RankEpoch, Stand};
 use super::state::Progress;
 use super::{State, Stats};
@@ -15,7 +16,7 @@ use crate::run::{AheadGauge, EpochRun, QUIET, Standstill, block_on_unless};
 use crate::sync::lock;
 use crate::{Item, Result};
 
-/// One pass over the data: a `Stream` of results, or by [`blocking`](Epoch::blocking) an iterator.
+/// One pass over the data: a `Stream` of results, or an iterator by [`blocking`](Epoch::blocking) or in a `for` loop.
 ///
 /// Nothing is read, spawned or allocated before the first poll. Dropping the epoch cancels everything that it
 /// started: threads, tasks, requests and files, at the next item of each pipe; where items have been cheap, at the next
@@ -31,7 +32,21 @@ use crate::{Item, Result};
 /// function reads: it would wait for itself, and is an error of kind [`Config`](crate::ErrorKind::Config). An epoch of another
 /// loader can. A thread that such a function starts by itself, and waits for, is not recognised.
 ///
+/// As an iterator and as a stream it says how many items may come at most, `size_hint`; a progress bar ends at
+/// [`steps_left`](Epoch::steps_left).
+///
 /// # Examples
+/// ```
+/// use datapipes::{DataLoader, Graph};
+///
+/// let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build()?;
+/// let mut sizes = Vec::new();
+/// for batch in loader.epoch(0) {
+///     sizes.push(batch?.len());
+/// }
+/// assert_eq!(sizes, [4, 4, 2]);
+/// # Ok::<(), datapipes::BoxError>(())
+/// ```
 /// `next` and the like come from `futures::StreamExt` or `tokio_stream::StreamExt`:
 /// ```
 /// use datapipes::{DataLoader, Graph};
@@ -91,6 +106,36 @@ impl<T: Send + 'static> Epoch<T> {
     /// Says that ranks agree before each step.
     pub(super) fn will_agree(&mut self) {
         self.ranks_mut().for_each(|epoch| epoch.agreed = true);
+    }
+
+    /// How many items (usually batches) it still gives, if that is known without reading: what
+    /// [`len_hint`](crate::DataLoader::len_hint) says or the budget of steps, less what was delivered, before and after stops. Exact where no item fails; one that is
+    /// skipped may make it one less, and one that ends the epoch ends this, too. 0 at the end. Not known of an epoch that was
+    /// [resumed with another graph](crate::DataLoader::resume_edited).
+    ///
+    /// # Examples
+    /// The length of a progress bar:
+    /// ```
+    /// use datapipes::{DataLoader, Graph};
+    ///
+    /// let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build()?;
+    /// let mut epoch = loader.epoch(0).blocking();
+    /// let steps = epoch.steps_left().unwrap_or(0); // e.g. `indicatif::ProgressBar::new(steps)`
+    /// assert_eq!((steps, epoch.by_ref().count(), epoch.steps_left()), (3, 3, Some(0)));
+    /// # Ok::<(), datapipes::BoxError>(())
+    /// ```
+    pub fn steps_left(&self) -> Option<u64> {
+        self.left().steps
+    }
+
+    fn left(&self) -> Left {
+        self.others.iter().fold(self.at.left(), |left, rank| left.and(rank.left()))
+    }
+
+    /// An epoch that goes on with a graph that is another by now.
+    pub(super) fn edited(mut self) -> Self {
+        self.ranks_mut().for_each(|rank| rank.edited = true);
+        self
     }
 
     fn ranks_mut(&mut self) -> impl Iterator<Item = &mut RankEpoch<T>> {
@@ -239,6 +284,19 @@ impl<T: Send + 'static> Stream for Epoch<T> {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<T>>> {
         Poll::Ready(ready!(self.poll_item(cx)).map(|item| item.map(Item::into_inner)))
     }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left().size_hint()
+    }
+}
+
+/// As by [`blocking`](Epoch::blocking): a `for` loop over it blocks its thread. In async code poll it as a stream.
+impl<T: Send + 'static> IntoIterator for Epoch<T> {
+    type Item = Result<T>;
+    type IntoIter = Blocking<T>;
+
+    fn into_iter(self) -> Blocking<T> {
+        self.blocking()
+    }
 }
 
 impl<T> fmt::Debug for Epoch<T> {
@@ -303,6 +361,11 @@ impl<T: Send + 'static> Blocking<T> {
     pub fn stats(&self) -> Option<Stats> {
         self.0.stats()
     }
+
+    /// How many items it still gives, if that is known; see [`Epoch::steps_left`].
+    pub fn steps_left(&self) -> Option<u64> {
+        self.0.steps_left()
+    }
 }
 
 impl<T: Send + 'static> Iterator for Blocking<T> {
@@ -311,5 +374,8 @@ impl<T: Send + 'static> Iterator for Blocking<T> {
     #[inline]
     fn next(&mut self) -> Option<Result<T>> {
         self.next_item().map(|item| item.map(Item::into_inner))
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.left().size_hint()
     }
 }

@@ -5,6 +5,7 @@ mod builder;
 #[cfg(test)]
 mod elastic_tests;
 mod epoch;
+mod left;
 mod policy;
 mod prefetch_to_device;
 mod rank_epoch;
@@ -20,6 +21,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+pub use crate::run::SkipStats;
 pub use crate::settings::Order;
 pub use agreed::{Agreed, AgreedStream};
 pub use builder::Builder;
@@ -52,7 +54,7 @@ use crate::{Graph, Result};
 /// let graph = Graph::range(0..10).shuffle(10).map(|n| n * n).batch(4);
 /// let loader = DataLoader::builder(graph).seed(42).workers(2).build()?;
 /// for epoch in 0..3 {
-///     for batch in loader.epoch(epoch).blocking() {
+///     for batch in loader.epoch(epoch) {
 ///         let batch: Vec<u64> = batch?;
 ///         assert!(batch.len() <= 4);
 ///     }
@@ -84,7 +86,7 @@ impl<T: Send + 'static> DataLoader<T> {
         Builder::new(graph)
     }
 
-    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](Epoch::blocking) an iterator. Inert until polled.
+    /// Epoch number `epoch`: a `Stream`, or an iterator by [`blocking`](Epoch::blocking) or in a `for` loop. Inert until polled.
     ///
     /// What it gives depends on the number, not on epochs before, so there is nothing to be set or to be gone through to
     /// start with any of them. Several epochs, also of the same number, may be alive at once; each is complete by itself.
@@ -186,12 +188,16 @@ impl<T: Send + 'static> DataLoader<T> {
         let ranks = state.for_graph(flow, settings, edited)?;
         ranks.iter().try_for_each(|(_, _, resume)| self.engine.fits(&resume.cursors))?;
         let ranks = ranks.into_iter().map(|(share, saved, resume)| (share, Some((saved, resume))));
-        Ok(self.begin(state.epoch(), ranks.collect()))
+        let epoch = self.begin(state.epoch(), ranks.collect());
+        Ok(if edited.is_some() { epoch.edited() } else { epoch })
     }
 
     /// How many items (usually batches) an epoch of this rank has, if that is known without reading: sources tell,
     /// one-in-one-out pipes, batches, repeats, joins, forks and what divides among ranks keep it known. Exact, if no item is skipped for an
-    /// error. Of a graph without end it is the [budget of steps](Builder::max_steps), if there is one.
+    /// error. Of a graph without end it is the [budget of steps](Builder::max_steps), if there is one: a
+    /// [`cycle`](Graph::cycle) of whatever is above it, through any steps below but those that may end a stream by themselves
+    /// ([`scan`](Graph::scan), [`through`](Graph::through)). That is exact unless the data turn out to be empty. Of an epoch that has begun, see
+    /// [`Epoch::steps_left`].
     pub fn len_hint(&self) -> Option<u64> {
         builder::len_hint(&self.engine.flow, &self.engine.settings)
     }

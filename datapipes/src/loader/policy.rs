@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::error::quietly;
 use crate::sync::lock;
-use crate::{Error, ErrorKind, Origin};
+use crate::{Error, ErrorKind, Origin, Result};
 
 /// What happens to items that fail.
 ///
@@ -52,7 +51,9 @@ impl OnError {
     /// Items that fail are left out, counted, and set aside by name; the `most + 1`st of an epoch is an error.
     ///
     /// Batches are filled up with the next items, never shortened. The first thousand are kept by
-    /// [`skipped`](OnError::skipped), so that they can be looked at or tried again later; all are counted.
+    /// [`skipped`](OnError::skipped), so that they can be looked at or tried again later; all are counted, by node and kind
+    /// ([`Stats::skips`](super::Stats::skips)). Each is a warning to `tracing`: the first five of an epoch with the whole error, further ones
+    /// when their number has doubled; and at its end, also of an epoch that is dropped, the sum by node and kind.
     pub fn skip(most: u64) -> Self {
         OnError(Policy::Skip { most, kept: KEPT, skipped: Arc::default() })
     }
@@ -83,15 +84,15 @@ impl OnError {
         }
     }
 
-    /// Decides about an error, the `before + 1`st of the epoch: `None` to go on, or what the consumer sees.
-    pub(crate) fn decide(&self, epoch: u64, before: u64, error: Error) -> Option<Error> {
+    /// Decides about an error, the `before + 1`st of the epoch: gives it back if it is skipped, or fails with what the consumer
+    /// sees.
+    pub(crate) fn decide(&self, epoch: u64, before: u64, error: Error) -> Result<Error> {
         match &self.0 {
             Policy::Skip { most, kept, skipped } if error.kind().is_about_an_item() => {
-                quietly(|| tracing::debug!(epoch, %error, "skipped an item"));
                 if before >= *most {
                     let message =
                         format!("{} items failed where {most} may be skipped; the last", before + 1);
-                    return Some(Error::new(ErrorKind::Limit, message).with_source(error));
+                    return Err(Error::new(ErrorKind::Limit, message).with_source(error));
                 }
                 let mut skipped = lock(skipped);
                 if skipped.len() < *kept {
@@ -103,9 +104,9 @@ impl OnError {
                         error: error.to_string(),
                     });
                 }
-                None
+                Ok(error)
             }
-            _ => Some(error),
+            _ => Err(error),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::task::{self, Poll, ready};
 use futures::{Stream, StreamExt};
 
 use super::epoch::{Runs, wait_for};
+use super::left::Left;
 use super::rank_epoch::Stand;
 use super::state::Progress;
 use super::{DataLoader, Edited, Epoch, Stats};
@@ -74,7 +75,7 @@ impl<T: Send + 'static> DataLoader<T> {
     pub fn prefetch_to_device<U, E, F>(&self, mut upload: F) -> DeviceLoader<T, U>
     where
         U: Send + 'static,
-        E: Into<BoxError>,
+        E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: FnMut(T) -> Result<U, E> + Send + 'static,
     {
         let upload = move |batch| upload(batch).map_err(Error::user);
@@ -243,6 +244,18 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         Stats::of_all(&self.runs)
     }
 
+    /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].
+    pub fn steps_left(&self) -> Option<u64> {
+        self.left().steps
+    }
+
+    fn left(&self) -> Left {
+        match self.stage {
+            Stage::Done => Left::NOTHING,
+            _ => self.stands.iter().map(Stand::left).reduce(Left::and).unwrap_or_default(),
+        }
+    }
+
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
         if self.uploader.thread.is_here() {
             let ended = matches!(std::mem::replace(&mut self.stage, Stage::Done), Stage::Done);
@@ -288,6 +301,19 @@ impl<T: Send + 'static, U: Send + 'static> Stream for DeviceEpoch<T, U> {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<U>>> {
         Poll::Ready(ready!(self.poll_item(cx)).map(|item| item.map(Item::into_inner)))
     }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left().size_hint()
+    }
+}
+
+/// As by [`blocking`](DeviceEpoch::blocking): a `for` loop over it blocks its thread. In async code poll it as a stream.
+impl<T: Send + 'static, U: Send + 'static> IntoIterator for DeviceEpoch<T, U> {
+    type Item = Result<U>;
+    type IntoIter = DeviceBlocking<T, U>;
+
+    fn into_iter(self) -> DeviceBlocking<T, U> {
+        self.blocking()
+    }
 }
 
 impl<T, U> fmt::Debug for DeviceEpoch<T, U> {
@@ -324,6 +350,11 @@ impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
     pub fn stats(&self) -> Option<Stats> {
         self.0.stats()
     }
+
+    /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].
+    pub fn steps_left(&self) -> Option<u64> {
+        self.0.steps_left()
+    }
 }
 
 impl<T: Send + 'static, U: Send + 'static> Iterator for DeviceBlocking<T, U> {
@@ -332,6 +363,9 @@ impl<T: Send + 'static, U: Send + 'static> Iterator for DeviceBlocking<T, U> {
     fn next(&mut self) -> Option<Result<U>> {
         let (runs, gauge) = (self.0.runs.clone(), self.0.gauge.clone());
         wait_for(&runs, || gauge.is_idle(), self.0.next())
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.left().size_hint()
     }
 }
 

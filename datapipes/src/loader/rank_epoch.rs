@@ -10,6 +10,7 @@ use futures::Stream;
 
 use super::OnError;
 use super::epoch::Runs;
+use super::left::Left;
 use super::state::{Progress, Saved, saved};
 use crate::graph::check::unequal_steps;
 use crate::items::polled;
@@ -29,6 +30,8 @@ pub(super) struct RankEpoch<T> {
     on_error: OnError,
     /// Where it is resumed.
     resume: Option<Resume>,
+    /// Whether it goes on with a graph that is another by now.
+    pub edited: bool,
     /// Whether nothing is left, whatever the budget of steps.
     drained: bool,
     /// Where its nodes stood when it ended.
@@ -74,6 +77,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             number,
             share,
             on_error,
+            edited: false,
             drained,
             resume,
             ended: None,
@@ -95,7 +99,16 @@ impl<T: Send + 'static> RankEpoch<T> {
         figures.taken.store(self.delivered + self.failed, Ordering::Relaxed);
         self.device = Some(figures.clone());
         let cursors = self.resume.as_ref().map(|resume| resume.cursors.clone()).unwrap_or_default();
-        Stand { engine: self.engine.clone(), begun: (self.progress(), cursors), figures, taken: None }
+        let begun = (self.progress(), cursors);
+        Stand { engine: self.engine.clone(), edited: self.edited, begun, figures, taken: None }
+    }
+
+    /// How many items it still gives.
+    pub fn left(&self) -> Left {
+        match self.stage {
+            Stage::Done => Left::NOTHING,
+            _ => Left::of(&self.engine, self.share, self.edited, self.delivered),
+        }
     }
 
     /// How far it has come.
@@ -234,7 +247,8 @@ impl<T: Send + 'static> RankEpoch<T> {
             let begun = Instant::now();
             let polled = {
                 let _entered = running.run.scope.enter();
-                polled(false, || Pin::new(&mut running.items).poll_next(cx))
+                let items = Pin::new(&mut running.items);
+                running.run.log.within(|| polled(false, || items.poll_next(cx)))
             };
             // If the consumer waits, or works inline for long, let the next items be made ahead.
             let spent = begun.elapsed();
@@ -304,15 +318,19 @@ impl<T: Send + 'static> RankEpoch<T> {
     #[cold]
     fn decide(&mut self, error: Error) -> Option<Error> {
         self.taken = false;
-        if let Some(error) = self.on_error.decide(self.number, self.failed, error) {
-            self.end();
-            return Some(error);
+        match self.on_error.decide(self.number, self.failed, error) {
+            Err(error) => {
+                self.end();
+                Some(error)
+            }
+            Ok(skipped) => {
+                self.failed += 1;
+                if let Stage::Running(running) = &self.stage {
+                    running.run.count_skipped(&skipped);
+                }
+                None
+            }
         }
-        self.failed += 1;
-        if let Stage::Running(running) = &self.stage {
-            running.run.count_skipped();
-        }
-        None
     }
 }
 
@@ -331,6 +349,7 @@ struct Figures {
 /// What it takes to say where an epoch stands that a device stage reads.
 pub(super) struct Stand {
     engine: Arc<Engine>,
+    edited: bool,
     /// Where it stood before the consumer took anything, and its nodes.
     begun: (Progress, Arc<Cursors>),
     figures: Figures,
@@ -370,6 +389,14 @@ impl Stand {
             progress.finished = progress.drained || progress.delivered >= budget;
         }
         progress
+    }
+
+    /// How many items the consumer can still take.
+    pub fn left(&self) -> Left {
+        match self.progress(false) {
+            progress if progress.drained => Left::NOTHING,
+            progress => Left::of(&self.engine, progress.share, self.edited, progress.delivered),
+        }
     }
 
     /// The consumer has taken all.

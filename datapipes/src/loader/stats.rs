@@ -8,7 +8,7 @@ use super::epoch::Runs;
 use crate::Work;
 use crate::graph::Op;
 use crate::plan::{Place, segment_letter};
-use crate::run::{Engine, EpochRun};
+use crate::run::{Engine, EpochRun, SkipStats};
 use crate::sync::lock;
 
 /// Figures of an epoch so far. Prints as a table.
@@ -21,6 +21,8 @@ pub struct Stats {
     pub delivered: u64,
     /// Items that failed and were skipped by the loader's policy.
     pub skipped: u64,
+    /// What was skipped, by node and kind of error, in the order in which each came first.
+    pub skips: Vec<SkipStats>,
     /// Each node, inputs before those who read them.
     pub nodes: Vec<NodeStats>,
     /// Each segment.
@@ -48,6 +50,8 @@ pub struct NodeStats {
     pub dropped: u64,
     /// Errors that left it, its own and those from above: one error counts in each node that it passes.
     pub errors: u64,
+    /// Tries of an item beyond its first, by [`retry`](crate::Graph::retry).
+    pub retried: u64,
     /// Time spent in it, summed over threads; estimated from a sample where calls are quick.
     pub busy: Duration,
     /// The segment that it runs in.
@@ -192,10 +196,17 @@ impl Stats {
         self.wall = self.wall.max(other.wall);
         self.delivered += other.delivered;
         self.skipped += other.skipped;
+        for skips in other.skips {
+            match self.skips.iter_mut().find(|own| own.node == skips.node && own.kind == skips.kind) {
+                Some(own) => (own.items, own.last) = (own.items + skips.items, skips.last),
+                None => self.skips.push(skips),
+            }
+        }
         for (node, other) in self.nodes.iter_mut().zip(other.nodes) {
             node.items += other.items;
             node.dropped += other.dropped;
             node.errors += other.errors;
+            node.retried += other.retried;
             node.busy += other.busy;
         }
         for (segment, other) in self.segments.iter_mut().zip(other.segments) {
@@ -252,6 +263,7 @@ impl Stats {
             items: run.counters[id].items.load(Relaxed),
             dropped: run.counters[id].dropped.load(Relaxed),
             errors: run.counters[id].errors.load(Relaxed),
+            retried: run.counters[id].retried.load(Relaxed),
             busy: Duration::from_nanos(own(id)),
             segment: match plan.places[id] {
                 Place::Segment(number) => Some(segment_letter(number)),
@@ -288,6 +300,7 @@ impl Stats {
             wall: run.wall(),
             delivered: run.counts().0,
             skipped: run.counts().1,
+            skips: run.log.skipped(),
             nodes: nodes.collect(),
             segments: segments.collect(),
             waited: device.map_or_else(|| run.consumer_waited(), |gauge| ns(&gauge.waited_ns)),
@@ -416,7 +429,17 @@ impl fmt::Display for Stats {
         for node in &self.nodes {
             let (segment, busy) = (node.segment.unwrap_or(' '), node.busy.as_secs_f64());
             let NodeStats { name, items, dropped, errors, .. } = node;
-            writeln!(f, "{name:<22} {segment:>3} {items:>10} {dropped:>9} {errors:>7} {busy:>9.3} s")?;
+            write!(f, "{name:<22} {segment:>3} {items:>10} {dropped:>9} {errors:>7} {busy:>9.3} s")?;
+            match node.retried {
+                0 => writeln!(f)?,
+                tries => writeln!(f, ", {tries} tries again")?,
+            }
+        }
+        for SkipStats { node, kind, items, first, last, .. } in &self.skips {
+            writeln!(f, "skipped {items} in {node} ({kind}): {first}")?;
+            if items > &1 {
+                writeln!(f, "  the last: {last}")?;
+            }
         }
         for s in &self.segments {
             write!(f, "segment {}: ", s.letter)?;
@@ -476,7 +499,7 @@ mod tests {
 
     fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
         let (name, busy) = (name.to_owned(), Duration::from_millis(busy_ms));
-        NodeStats { name, items: 1, dropped: 0, errors: 0, busy, segment }
+        NodeStats { name, items: 1, dropped: 0, errors: 0, retried: 0, busy, segment }
     }
 
     fn segment(letter: char, work: Work, busy_ms: u64, full: Duration, nodes: &[&str]) -> SegmentStats {
@@ -508,6 +531,7 @@ mod tests {
             wall: SECOND,
             delivered: 1,
             skipped: 0,
+            skips: Vec::new(),
             nodes: vec![
                 node("load", 1, Some('A')),
                 node("decode", cpu_ms, Some('B')),

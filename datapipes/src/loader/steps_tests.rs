@@ -58,6 +58,106 @@ fn epochs_of_a_stream_without_end_depend_on_their_number_alone() {
     assert_eq!(DataLoader::builder(Graph::range(0..3).repeat(4)).build().unwrap().len_hint(), Some(12));
 }
 
+/// Whatever stands between what has no end and the budget, the budget is the length.
+#[test]
+fn a_cycle_with_max_steps_has_that_length_whatever_is_in_between() {
+    use crate::pipes::{Batch, Demux, Schedule, Stop};
+    let unknown = || Graph::from_iter_with(|| 0..10u64);
+    let filtered = || Graph::range(0..10).filter(|n| n % 2 == 0).shuffle(4);
+    let endless = || unknown().cycle();
+    let graphs: Vec<(&str, Graph<u64>)> = vec![
+        ("a length that is not known", unknown().cycle()),
+        ("steps above", filtered().flat_map(|n| 0..n).batch(3).unbatch().cycle()),
+        ("filter", endless().filter(|n| n % 3 == 0)),
+        ("flat_map", endless().flat_map(|n| 0..n)),
+        ("map", endless().map(|n| n).try_map(crate::Ok).map_random(|n, _| n)),
+        ("map_async", endless().map_async(|n| async move { crate::Ok(n) })),
+        ("batch", endless().batch(3).map(|batch| batch[0])),
+        ("a large batch", endless().batch(100_000).map(|batch| batch.len() as u64)),
+        ("drop_last", endless().pipe(Batch::new(3).drop_last()).unbatch()),
+        ("bucket_batch", endless().bucket_batch(|n| *n as usize, [5], [2, 3]).unbatch()),
+        (
+            "padded_batch",
+            endless().map(|n| vec![n; 2]).padded_batch(2, 0u64).map(|(batch, _)| batch.shape()[0] as u64),
+        ),
+        ("collate", endless().batch(2).collate().map(|batch| batch.shape()[0] as u64)),
+        ("shuffle", endless().shuffle(7).prefetch(3)),
+        ("enumerate", endless().enumerate().map(|(n, _)| n).inspect(|_| ())),
+        ("skip", endless().skip(5)),
+        ("sample_with", endless().sample_with(0.5)),
+        ("retry", endless().retry(1, crate::pipes::Map::new(|n| n))),
+        ("repeat", endless().repeat(3)),
+        ("sharding_filter", endless().sharding_filter()),
+        ("mix", Graph::mix([(endless(), 1.0), (unknown(), 2.0)])),
+        ("mix of cycles", Graph::mix_until(Stop::FirstExhausted, [(endless(), 1.0), (endless(), 2.0)])),
+        ("a mix that cycles", Graph::mix_until(Stop::CycleForever, [(unknown(), 1.0), (filtered(), 2.0)])),
+        (
+            "schedule",
+            Graph::mix_scheduled(
+                Stop::CycleForever,
+                [unknown(), unknown()],
+                Schedule::new(vec![1.0, 0.0]).then(9, vec![1.0, 1.0]),
+            ),
+        ),
+        ("concat", Graph::concat([Graph::range(0..3), endless()])),
+        ("mux", Graph::mux([endless(), endless()])),
+        ("zip", endless().zip(endless()).map(|(a, _)| a)),
+        ("fork", {
+            let [a, b] = endless().fork();
+            Graph::mux([a, b])
+        }),
+        ("demux", Graph::concat(endless().split(Demux::new(2, |n: &u64| (n % 2) as usize)))),
+    ];
+    for (what, graph) in graphs {
+        let loader = DataLoader::builder(graph.clone()).workers(0).max_steps(5).build().unwrap();
+        assert_eq!((loader.len_hint(), loader.steps()), (Some(5), Some(5..=5)), "{what}");
+        assert_eq!(loader.epoch(0).steps_left(), Some(5), "{what}");
+        if what != "a large batch" {
+            assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).count(), 5, "{what}");
+        }
+        // What ends it makes it known again; without an end it has no length.
+        assert_eq!(DataLoader::builder(graph.clone().take(7)).build().unwrap().len_hint(), Some(7), "{what}");
+        assert_eq!(DataLoader::builder(graph).build().unwrap().len_hint(), None, "{what}");
+    }
+    // What may end the stream by itself is not counted.
+    let scanned = endless().scan(0, |n, _: u64| {
+        *n += 1;
+        (*n < 3).then_some(*n)
+    });
+    assert_eq!(DataLoader::builder(scanned).max_steps(5).build().unwrap().len_hint(), None);
+}
+
+#[test]
+fn an_epoch_knows_the_steps_that_are_left() {
+    let graph = || Graph::range(0..10).batch(4);
+    let loader = DataLoader::builder(graph()).resumable().build().unwrap();
+    let mut epoch = loader.epoch(0).blocking();
+    assert_eq!(epoch.size_hint(), (0, Some(4)));
+    for left in [3, 2, 1] {
+        assert_eq!(epoch.steps_left(), Some(left));
+        epoch.next();
+    }
+    let state = epoch.state().unwrap();
+    assert_eq!((epoch.steps_left(), epoch.next().is_none()), (Some(0), true));
+    assert_eq!((epoch.size_hint(), epoch.steps_left()), ((0, Some(0)), Some(0)));
+    assert_eq!(loader.resume(&state).unwrap().steps_left(), Some(0));
+    // Which steps an edited graph would have had before is not known; its budget is.
+    let edited = |loader: DataLoader<Vec<u64>>| {
+        let epoch = loader.resume_edited(&state, Edited::Matching).unwrap().blocking();
+        (epoch.steps_left(), epoch.size_hint().1)
+    };
+    assert_eq!(edited(loader.clone()), (None, None));
+    assert_eq!(
+        edited(DataLoader::builder(graph()).resumable().max_steps(5).build().unwrap()),
+        (None, Some(2))
+    );
+    // An error is an item, too, and may come behind all that were counted.
+    let failing = Graph::range(0..6).try_map(|n| if n == 5 { Err("five") } else { Ok(n) });
+    let loader = DataLoader::builder(failing.pipe(crate::pipes::Batch::new(5).drop_last())).build().unwrap();
+    let epoch = loader.epoch(0).blocking();
+    assert_eq!((epoch.steps_left(), epoch.size_hint(), epoch.count()), (Some(1), (0, Some(2)), 2));
+}
+
 /// Numbers of steps below joins are those that are counted.
 #[test]
 fn steps_are_known_below_joins() {

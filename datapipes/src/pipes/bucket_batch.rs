@@ -98,6 +98,9 @@ where
     fn is_resumable(&self) -> bool {
         true
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        (input == u64::MAX).then_some(input)
+    }
     fn facts(&self) -> Facts {
         let settings = format!("boundaries {:?}, sizes {:?}", self.boundaries, self.sizes);
         let drop_last = if self.drop_last { ", drop_last" } else { "" };

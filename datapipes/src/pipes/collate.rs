@@ -92,12 +92,34 @@ fn name_items(error: Error, batch: &Origin) -> Error {
     let Some(mismatch) = mismatch(&error) else { return error };
     let parts = parts_of(batch);
     match mismatch.places().map(|place| parts.get(place)) {
-        [Some(a), Some(b)] => Error::new(ErrorKind::Shape, mismatch.describe(a, b)),
+        [Some(a), Some(b)] => {
+            let advice = if mismatch.is_ragged() { "; `padded_batch` makes them equally long" } else { "" };
+            Error::new(ErrorKind::Shape, mismatch.describe(a, b) + advice)
+        }
         _ => error,
     }
 }
 
-impl<T: Send + 'static> Graph<Vec<T>> {
+/// What comes out of [`batch`](Graph::batch): a list of samples, which is what [`collate`](Graph::collate),
+/// [`collate_with`](Graph::collate_with) and [`unbatch`](Graph::unbatch) take.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no list of samples",
+    label = "this step takes batches: put `.batch(n)` before it",
+    note = "`collate`, `collate_with` and `unbatch` take a graph of `Vec`s, as `.batch(n)` gives them"
+)]
+pub trait Batched<S>: Sized + Send + 'static {
+    /// The same graph.
+    #[doc(hidden)]
+    fn lists(graph: Graph<Self>) -> Graph<Vec<S>>;
+}
+
+impl<S: Send + 'static> Batched<S> for Vec<S> {
+    fn lists(graph: Graph<Self>) -> Graph<Vec<S>> {
+        graph
+    }
+}
+
+impl<T: Send + 'static> Graph<T> {
     /// Makes one batch of each list of samples: numbers and tensors become one tensor, structures one of each field.
     ///
     /// What becomes what is told at [`Collate`](crate::Collate). Runs on the CPU workers, batch by batch, so it
@@ -109,6 +131,10 @@ impl<T: Send + 'static> Graph<Vec<T>> {
     /// differ.
     ///
     /// # Examples
+    /// Without [`batch`](Graph::batch) before it, it does not compile:
+    /// ```compile_fail,E0277
+    /// datapipes::Graph::range(0..4).collate();
+    /// ```
     /// ```
     /// let graph = datapipes::Graph::range(0..4).map(|n| ([n as f32; 3], n % 2 == 0)).batch(4).collate();
     /// let (values, even) = graph.collect()?.remove(0);
@@ -117,14 +143,15 @@ impl<T: Send + 'static> Graph<Vec<T>> {
     ///
     /// let ragged = datapipes::Graph::from_vec(vec![vec![1u8, 2], vec![3]]).batch(2).collate();
     /// let error = ragged.collect().unwrap_err();
-    /// assert_eq!(error.to_string(), "collate: [0:0, 0:1]: shape mismatch: 0:0 has length 2, 0:1 has length 1");
+    /// assert!(error.to_string().ends_with("0:0 has length 2, 0:1 has length 1; `padded_batch` makes them equally long"));
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    pub fn collate(self) -> Graph<T::Batch>
+    pub fn collate<S>(self) -> Graph<S::Batch>
     where
-        T: crate::Collate<Batch: Send + 'static>,
+        T: Batched<S>,
+        S: crate::Collate<Batch: Send + 'static> + Send + 'static,
     {
-        self.pipe(Collate::new())
+        T::lists(self).pipe(Collate::new())
     }
 
     /// Makes one batch of each list of samples by a function. Where it runs: as [`collate`](Graph::collate).
@@ -139,13 +166,15 @@ impl<T: Send + 'static> Graph<Vec<T>> {
     /// let graph = Graph::range(0..4).batch(4).collate_with(|batch| Ok::<_, Error>(batch.iter().sum::<u64>()));
     /// assert_eq!(graph.collect().unwrap(), [6]);
     /// ```
-    pub fn collate_with<U, E, F>(self, f: F) -> Graph<U>
+    pub fn collate_with<S, U, E, F>(self, f: F) -> Graph<U>
     where
+        T: Batched<S>,
+        S: Send + 'static,
         U: Send + 'static,
-        E: Into<BoxError>,
-        F: Fn(Vec<T>) -> Result<U, E> + Clone + Send + Sync + 'static,
+        E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
+        F: Fn(Vec<S>) -> Result<U, E> + Clone + Send + Sync + 'static,
     {
-        self.pipe(CollateWith::new(f))
+        T::lists(self).pipe(CollateWith::new(f))
     }
 }
 
@@ -181,7 +210,31 @@ mod tests {
             )
         });
         let error = stacked.collect().unwrap_err().to_string();
-        assert!(error.ends_with("0:0 has shape [1], 0:1 has shape [2]"), "{error}");
+        assert!(error.contains("0:0 has shape [1], 0:1 has shape [2]"), "{error}");
+    }
+
+    #[test]
+    fn ragged_samples_are_told_of_padded_batch() {
+        let said = |graph: Graph<Vec<Tensor>>| {
+            graph
+                .map(|rows| rows.into_iter().map(|row| (0u8, row)).collect::<Vec<_>>())
+                .collate()
+                .collect()
+                .unwrap_err()
+                .to_string()
+        };
+        let rows = |shapes: [[usize; 2]; 2]| {
+            Graph::from_vec(shapes.to_vec()).try_map(|shape| Tensor::zeros(crate::DType::U8, shape)).batch(2)
+        };
+        let error = said(rows([[3, 2], [4, 2]]));
+        assert!(
+            error.ends_with(
+                "1: 0:0 has shape [3, 2], 0:1 has shape [4, 2]; `padded_batch` makes them equally long"
+            ),
+            "{error}"
+        );
+        // Padding is no help where another axis differs.
+        assert!(!said(rows([[3, 2], [3, 4]])).contains("padded_batch"));
     }
 
     #[test]

@@ -39,6 +39,9 @@ where
         let deal = ByClass { classify: self.classify.clone(), cx: cx.clone() };
         share(input, self.outputs, self.buffer, deal, cx)
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        (input == u64::MAX).then_some(input)
+    }
     fn is_resumable(&self) -> bool {
         true
     }

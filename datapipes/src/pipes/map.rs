@@ -151,7 +151,7 @@ impl<T: Send + 'static> Graph<T> {
     pub fn try_map<U, E, F>(self, f: F) -> Graph<U>
     where
         U: Send + 'static,
-        E: Into<BoxError>,
+        E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: Fn(T) -> Result<U, E> + Clone + Send + Sync + 'static,
     {
         self.pipe(TryMap::new(f))
@@ -183,7 +183,7 @@ impl<T: Send + 'static> Graph<T> {
     pub fn try_map_random<U, E, F>(self, f: F) -> Graph<U>
     where
         U: Send + 'static,
-        E: Into<BoxError>,
+        E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: Fn(T, &mut Rng) -> Result<U, E> + Clone + Send + Sync + 'static,
     {
         self.pipe(MapRandom::new(f))

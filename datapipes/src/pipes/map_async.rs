@@ -84,7 +84,7 @@ impl<T: Send + 'static> Graph<T> {
     pub fn map_async<U, E, Fut, F>(self, f: F) -> Graph<U>
     where
         U: Send + 'static,
-        E: Into<BoxError> + 'static,
+        E: Into<BoxError> + 'static, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         Fut: Future<Output = Result<U, E>> + Send + 'static,
         F: Fn(T) -> Fut + Clone + Send + Sync + 'static,
     {

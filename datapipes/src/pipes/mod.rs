@@ -36,7 +36,7 @@ mod zip;
 pub use batch::Batch;
 pub use bucket_batch::BucketBatch;
 pub use cache::Cache;
-pub use collate::{Collate, CollateWith};
+pub use collate::{Batched, Collate, CollateWith};
 pub use concat::Concat;
 pub use demux::Demux;
 pub use digest::{Digest, Digested};

@@ -1,9 +1,10 @@
 //! Tries an item again where a pipe fails for it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::error::quietly;
+use crate::error::{is_heard, quietly};
 use crate::{Arity, Context, Error, Facts, Graph, Items, Pipe, Work};
 
 /// Runs another pipe, and tries an item again where it fails; see [`Graph::retry`].
@@ -65,10 +66,14 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
                                     && error.kind().is_about_an_item()
                                     && worth(&error) =>
                             {
-                                quietly(|| {
-                                    tracing::debug!(node = %cx.node(), %error, left, "trying again");
-                                });
                                 left -= 1;
+                                let retried = 1 + cx.counters().retried.fetch_add(1, Ordering::Relaxed);
+                                if is_heard(retried) {
+                                    let node = &**cx.node();
+                                    quietly(
+                                        || tracing::warn!(node, retried, left, %error, "trying an item again"),
+                                    );
+                                }
                                 if !wait.is_zero() {
                                     let now = wait.min(MOST);
                                     let _ = cx.blocking(move || std::thread::sleep(now)).await;
@@ -125,7 +130,9 @@ impl<T: Send + 'static> Graph<T> {
     /// Adds a pipe, and tries an item again, up to `again` times more, where the pipe fails for it.
     ///
     /// The pipe must be shardable (it treats each item by itself) and repeat itself exactly; the item is cloned. After
-    /// the last try the error stands, and the loader's [`OnError`](crate::OnError) decides. Panics are not tried again.
+    /// the last try the error stands, and the loader's [`OnError`](crate::OnError) decides. Panics are not tried again. Tries are
+    /// counted ([`NodeStats::retried`](crate::loader::NodeStats::retried)); the first few of an epoch, and further ones
+    /// whenever their number has doubled, are warnings to `tracing`.
     /// For pauses between tries, or for some errors only, see [`Retry`].
     ///
     /// # Examples
@@ -151,7 +158,7 @@ impl<T: Send + 'static> Graph<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
     use crate::pipes::{Batch, Map, TryMap};

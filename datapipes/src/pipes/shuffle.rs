@@ -456,6 +456,25 @@ impl<T: Send + 'static> Graph<T> {
     }
 }
 
+impl<T: Send + 'static> Graph<T> {
+    /// Shuffles this rank's part only, through a buffer of `buffer` items: as [`shuffle`](Graph::shuffle), said to be meant so, since the
+    /// checker refuses a plain shuffle that stands below the [`sharding_filter`](Graph::sharding_filter) only. Each rank sees the same part of the data in
+    /// every epoch, in another order.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph, Uneven};
+    ///
+    /// let graph = Graph::range(0..100).sharding_filter().shuffle_within_rank(50);
+    /// let loader = DataLoader::builder(graph).rank(1, 2).uneven(Uneven::Drop).build()?;
+    /// assert!(loader.epoch(0).blocking().all(|n| n.unwrap() % 2 == 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shuffle_within_rank(self, buffer: usize) -> Graph<T> {
+        self.pipe(Shuffle::new(buffer).within_rank())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

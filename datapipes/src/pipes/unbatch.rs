@@ -1,5 +1,6 @@
 //! Takes batches apart.
 
+use crate::pipes::Batched;
 use crate::{Context, Facts, Graph, Item, Items, Origin, Pipe};
 
 /// Takes batches apart; see [`Graph::unbatch`].
@@ -43,7 +44,7 @@ pub(super) fn parts_of(origin: &Origin) -> Vec<Origin> {
     origin.parts().to_vec()
 }
 
-impl<T: Send + 'static> Graph<Vec<T>> {
+impl<T: Send + 'static> Graph<T> {
     /// Takes batches apart: the items of each, in order.
     ///
     /// The items get the origins back that they had before [`batch`](Graph::batch), as long as the batch has as
@@ -54,8 +55,11 @@ impl<T: Send + 'static> Graph<Vec<T>> {
     /// let graph = datapipes::Graph::range(0..5).batch(2).unbatch();
     /// assert_eq!(graph.collect().unwrap(), [0, 1, 2, 3, 4]);
     /// ```
-    pub fn unbatch(self) -> Graph<T> {
-        self.pipe(Unbatch::new())
+    pub fn unbatch<S: Send + 'static>(self) -> Graph<S>
+    where
+        T: Batched<S>,
+    {
+        T::lists(self).pipe(Unbatch::new())
     }
 }
 

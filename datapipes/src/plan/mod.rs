@@ -353,8 +353,8 @@ impl fmt::Display for Explain<'_> {
         if settings.resumable {
             writeln!(
                 f,
-                "a resumed epoch takes again what was on its way, what steps held, and what they had given since they kept \
-                 their place: mostly some milliseconds of it, at most what stands below"
+                "resume: nothing is delivered twice; the steps above read, decode and transform once more what was on its way, \
+                 and what stands below at each step as made again"
             )?;
         }
         self.node(f, self.flow.root.0, "", true)

@@ -9,6 +9,9 @@ use crate::{Arity, Role};
 /// one chunk besides.
 pub(crate) const BETWEEN: u64 = (1 << 16) + 1024;
 
+/// What lies between two places in most cases, which is what a resume costs in time.
+const MOSTLY: &str = "mostly those of 2 ms";
+
 impl Plan {
     /// What it costs to resume an epoch in the middle of what a node gives.
     pub(super) fn cost_of_resuming(&self, flow: &Flow, id: usize) -> Option<String> {
@@ -24,17 +27,23 @@ impl Plan {
         // Where order is not kept it is known of each item whether it was delivered.
         let is_mixed = self.unordered(flow)[id];
         match &node.node.op {
-            Op::Source(_) if hints.facts.by_position => Some("resumes at any place".to_owned()),
+            Op::Source(_) if hints.facts.by_position => {
+                Some("resume: opened at its place, nothing is read again".to_owned())
+            }
             Op::Source(_) if hints.keeps => {
-                Some(format!("resumes behind what it had given, but for up to {BETWEEN} items"))
+                Some(format!("resume: reads on, but for the last items again, {MOSTLY}, {BETWEEN} at most"))
             }
-            Op::Source(_) => Some("resumes from its beginning, and leaves out what it had given".to_owned()),
-            Op::Pipe(_) if in_pieces && !is_mixed => {
-                Some("resumes with all of each piece of its input that something is missing of".to_owned())
+            Op::Source(_) => {
+                Some("resume: read from its beginning, and what it had given is left out".to_owned())
             }
+            Op::Pipe(_) if in_pieces && !is_mixed => Some(
+                "resume: each item of its input (a file, an archive) that has not given all is taken again"
+                    .to_owned(),
+            ),
             Op::Pipe(_) if hints.facts.by_position || !is_inline => None,
-            Op::Pipe(_) if is_mixed => (hints.facts.buffered > 0)
-                .then(|| format!("resumes with up to {} items again", hints.facts.buffered)),
+            Op::Pipe(_) if is_mixed => (hints.facts.buffered > 0).then(|| {
+                format!("resume: up to {} items that it holds are made again", hints.facts.buffered)
+            }),
             Op::Pipe(_) => {
                 let of_each = match (hints.facts.role, hints.arity) {
                     (Role::Batch(size), _) => Some(size as u64),
@@ -42,24 +51,32 @@ impl Plan {
                     _ => None,
                 };
                 let held = hints.facts.buffered as u64;
+                let holds = if held == 0 {
+                    String::new()
+                } else {
+                    format!("the {held} items that it may hold, and ")
+                };
                 Some(match of_each {
                     Some(each) => {
                         let again = BETWEEN.saturating_mul(each).saturating_add(held);
-                        format!("resumes with up to {again} items again")
+                        format!(
+                            "resume: {holds}the last before are made again, {MOSTLY}, {again} items at most"
+                        )
                     }
-                    None if held == 0 => {
-                        format!("resumes with what makes up to {BETWEEN} of the items it gives")
-                    }
-                    None => format!(
-                        "resumes with up to {held} items again, and with what makes up to {BETWEEN} of those it gives"
-                    ),
+                    None => format!("resume: {holds}{}", last_given()),
                 })
             }
             // What goes by position leaves out by itself what it had given; it takes it again all the same.
-            Op::Join(_) | Op::Split(_) | Op::Rerun(_) => (hints.resumable && !hints.facts.many_readers)
-                .then(|| format!("resumes with what makes up to {BETWEEN} of the items it gives")),
+            Op::Join(_) | Op::Split(_) | Op::Rerun(_) => {
+                (hints.resumable && !hints.facts.many_readers).then(|| format!("resume: {}", last_given()))
+            }
         }
     }
+}
+
+/// Where nobody knows how many items become one of those that it gives.
+fn last_given() -> String {
+    format!("what makes the last it gave is made again, {MOSTLY}, {BETWEEN} given items at most")
 }
 
 #[cfg(test)]
@@ -120,8 +137,8 @@ mod tests {
     /// The number that stands at a node.
     fn said(plan: &str, node: &str) -> u64 {
         let line = plan.lines().find(|line| line.contains(&format!("─ {node}"))).unwrap();
-        let (_, rest) = line.split_once("resumes with up to ").unwrap_or_else(|| panic!("{line}"));
-        rest.split(' ').next().unwrap().parse().unwrap()
+        let (rest, _) = line.split_once(" items at most").unwrap_or_else(|| panic!("{line}"));
+        rest.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
     #[test]
@@ -182,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_says_what_each_kind_of_step_costs() {
+    fn the_plan_says_in_words_what_a_resume_costs_at_each_step() {
         let inputs = [Graph::range(0..9), Graph::from_iter_with(|| 0..9u64)];
         let graph = Graph::mux(inputs).filter(|_| true).scan_kept(0, |sum: &mut u64, n: u64| {
             *sum += n;
@@ -191,11 +208,20 @@ mod tests {
         let build = |order| DataLoader::builder(graph.clone()).workers(2).order(order).resumable().build();
         let plan = build(crate::Order::Strict).unwrap().explain();
         for (node, words) in [
-            ("range", "(resumes at any place)"),
-            ("from_iter", "(resumes from its beginning, and leaves out what it had given)"),
-            ("mux", "(resumes with what makes up to 66560 of the items it gives)"),
-            ("filter", "(resumes with all of each piece of its input that something is missing of)"),
-            ("scan", "(resumes with what makes up to 66560 of the items it gives)"),
+            ("range", "(resume: opened at its place, nothing is read again)"),
+            ("from_iter", "(resume: read from its beginning, and what it had given is left out)"),
+            (
+                "mux",
+                "(resume: what makes the last it gave is made again, mostly those of 2 ms, 66560 given items at most)",
+            ),
+            (
+                "filter",
+                "(resume: each item of its input (a file, an archive) that has not given all is taken again)",
+            ),
+            (
+                "scan",
+                "(resume: what makes the last it gave is made again, mostly those of 2 ms, 66560 given items at most)",
+            ),
         ] {
             let line = plan.lines().find(|line| line.contains(&format!("─ {node}"))).unwrap_or(&plan);
             assert!(line.contains(words), "{line}");
@@ -203,6 +229,7 @@ mod tests {
         let shuffled = Graph::range(0..9).map(|n| n).shuffle(4).batch(3);
         let loader = DataLoader::builder(shuffled).workers(2).order(crate::Order::Arrival).resumable();
         let plan = loader.build().unwrap().explain();
-        assert!(plan.contains("(resumes with up to 4 items again)"), "{plan}");
+        assert!(plan.contains("nothing is delivered twice"), "{plan}");
+        assert!(plan.contains("(resume: up to 4 items that it holds are made again)"), "{plan}");
     }
 }

@@ -129,7 +129,7 @@ impl Background {
             }));
             drop(send_ended);
         };
-        match super::spawn_thread(format!("datapipes-{name}"), body) {
+        match super::spawn_thread_within(&tracing::Span::current(), format!("datapipes-{name}"), body) {
             Ok(_) => State::Running(Driver { take: Some(Box::new(take)), consumed, need, abort, ended }),
             Err(error) => {
                 let error = Error::new(ErrorKind::Worker, "cannot start a thread").with_source(error);

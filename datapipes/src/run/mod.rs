@@ -41,6 +41,7 @@ pub(crate) use ahead::{Ahead, AheadGauge, Upload};
 pub use block_on::block_on;
 pub(crate) use block_on::block_on_unless;
 pub use blocking::blocking;
+pub use engine::SkipStats;
 pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
 pub(crate) use replay::{Carried, Replayer, Stage, Way};
 pub(crate) use scope::{Scope, inside_itself};
@@ -59,9 +60,19 @@ fn may_wait() -> bool {
     tokio::runtime::Handle::try_current().is_err()
 }
 
-/// Starts a thread with a name. The only place that does.
+/// Starts a thread with a name. The only place that does. What it says to `tracing` is inside a span of that name.
 fn spawn_thread(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name).spawn(body)
+    spawn_thread_within(&tracing::Span::none(), name, body)
+}
+
+/// The same, within the span of an epoch that the thread does not outlive.
+fn spawn_thread_within(
+    span: &tracing::Span,
+    name: String,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    let span = engine::spanned(|| tracing::info_span!(parent: span, "worker", name));
+    std::thread::Builder::new().name(name).spawn(move || span.in_scope(body))
 }
 
 /// Starts an async task. The only place that does; who calls it must abort it on drop.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapipes::{DType, DataLoader, Error, ErrorKind, Graph, OnError, Result, Tensor};
+use datapipes::{DType, DataLoader, Error, ErrorKind, Graph, OnError, Processes, Result, Tensor};
 
 /// The same graph on this thread, and in processes.
 fn both<T: Send + 'static>(graph: impl Fn() -> Graph<T>) -> [DataLoader<T>; 2] {
@@ -255,13 +255,47 @@ impl tracing::Subscriber for Told {
 /// Row 11: what a child prints goes nowhere but there, too.
 #[test]
 fn row_11_what_a_child_says_and_prints_arrives_in_the_log() {
-    // In a process of its own, since a log is the whole process's.
+    alone("the_log_of_a_process");
+}
+
+#[test]
+fn a_child_that_is_replaced_is_a_warning() {
+    alone("the_log_of_a_child_that_is_replaced");
+}
+
+/// A test in a process of its own, since a log is the whole process's.
+fn alone(test: &str) {
     let run = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "processes::crossing::the_log_of_a_process"])
+        .args(["--ignored", "--exact", &format!("processes::crossing::{test}")])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "sets the log of the whole process; the test above runs it in one of its own"]
+fn the_log_of_a_child_that_is_replaced() {
+    let told = Told::default();
+    tracing::subscriber::set_global_default(told.clone()).unwrap();
+    fn leak(numbers: Graph<u64>) -> Graph<u64> {
+        numbers.map(|n| {
+            std::hint::black_box(vec![1u8; 512 << 10]).leak();
+            super::crimes::work(10_000);
+            n
+        })
+    }
+    let processes = Processes::new(2).memory(64 << 20);
+    let loader = DataLoader::builder(Graph::range(0..280).in_processes(processes, leak)).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).count(), 280);
+    let replaced = loader.stats().unwrap().segments[0].processes.clone().unwrap().replaced;
+    let told = told.0.lock().unwrap();
+    let warned = told.iter().filter(|line| {
+        line.starts_with("WARN")
+            && line.contains("a process comes near its limit of memory, and is replaced node=\"map\" child=")
+    });
+    assert!(replaced > 0);
+    assert_eq!(warned.count() as u64, replaced, "{told:#?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use datapipes::{Error, ErrorKind, Result};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::bucket::Bucket;
 use crate::backoff::{Backoff, random};
@@ -34,7 +35,8 @@ use crate::stores::{Body, Get, Meta, Object, Store};
 ///   [`Backoff::per_second`]; each success gives one back). Where it is used up they queue, so that a service that is
 ///   down is asked some times a second and not by each request by itself.
 /// - The last error says how many tries there were, how long they took, and what the first one was. Each pause is an
-///   event of `tracing`, at level debug.
+///   event of `tracing`: the first five of a store, and those at which their number has doubled, are warnings, the others are at
+///   level debug.
 ///
 /// It holds nothing of a body, but all of an object that is read by `read`; a listing's last key. It costs one box a body.
 #[derive(Debug)]
@@ -52,13 +54,15 @@ struct Shared<S> {
     backoff: Backoff,
     budget: Mutex<Bucket>,
     began: Instant,
+    /// Tries beyond the first, of all requests.
+    retried: AtomicU64,
 }
 
 impl<S> Retry<S> {
     /// Around a store.
     pub fn new(inner: S, backoff: Backoff) -> Self {
         let budget = Mutex::new(Bucket::new(backoff.per_second, f64::from(backoff.burst)));
-        Retry(Arc::new(Shared { inner, backoff, budget, began: Instant::now() }))
+        Retry(Arc::new(Shared { inner, backoff, budget, began: Instant::now(), retried: AtomicU64::new(0) }))
     }
 }
 
@@ -117,7 +121,13 @@ impl Tries {
             pause = pause.max(queue);
         }
         self.failed += 1;
-        debug!(url = %self.url, failed = self.failed, ?pause, %error, "tries again");
+        let retried = 1 + shared.retried.fetch_add(1, Ordering::Relaxed);
+        let (url, failed) = (&self.url, self.failed);
+        if retried <= 5 || retried.is_power_of_two() {
+            warn!(url, failed, retried, ?pause, %error, "tries again");
+        } else {
+            debug!(url, failed, retried, ?pause, %error, "tries again");
+        }
         self.first.get_or_insert_with(|| error.to_string());
         sleep(pause).await;
         Ok(())
@@ -474,6 +484,41 @@ mod tests {
         let text = error.to_string();
         assert!(text.starts_with("unavailable: scripted:///k: after 10 tries in "), "{text}");
         assert!(text.ends_with(": unavailable: scripted:///k: 503"), "{text}");
+    }
+
+    /// How many warnings there were, and how many events below them.
+    #[derive(Clone, Default)]
+    struct Heard(Arc<[AtomicU64; 2]>);
+
+    impl tracing::Subscriber for Heard {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.target().ends_with("wrappers::retry")
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            let warns = *event.metadata().level() == tracing::Level::WARN;
+            self.0[usize::from(!warns)].fetch_add(1, Ordering::Relaxed);
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tries_again_are_warnings_and_no_flood_of_them() {
+        let heard = Heard::default();
+        let _guard = tracing::subscriber::set_default(heard.clone());
+        let (script, retry) = store(5);
+        script.usual(ok().unavailable());
+        for _ in 0..4 {
+            retry.read("k").await.unwrap_err();
+        }
+        assert_eq!(script.requests().len(), 40);
+        // Of 36 further tries the first five, the 8th, 16th and 32nd.
+        assert_eq!([0, 1].map(|at| heard.0[at].load(Ordering::Relaxed)), [8, 28]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -265,9 +265,9 @@ pub(super) fn uncount(counters: &Counters, counted: &[u64]) {
     }
 }
 
-fn each(counters: &Counters) -> [&AtomicU64; 5] {
-    let Counters { items, chunks, errors, dropped, busy_ns } = counters;
-    [items, chunks, errors, dropped, busy_ns]
+fn each(counters: &Counters) -> [&AtomicU64; 6] {
+    let Counters { items, chunks, errors, dropped, retried, busy_ns } = counters;
+    [items, chunks, errors, dropped, retried, busy_ns]
 }
 
 /// Reads the whole of a parcel.
@@ -333,8 +333,8 @@ mod tests {
         let more = counted(&there);
         count(&here, &more);
         count(&here, &more);
-        assert_eq!(counted(&there), [0; 5]);
-        uncount(&here, &[1, 0, 0, 0, 20]);
-        assert_eq!(counted(&here), [5, 0, 0, 0, 120]);
+        assert_eq!(counted(&there), [0; 6]);
+        uncount(&here, &[1, 0, 0, 0, 0, 20]);
+        assert_eq!(counted(&here), [5, 0, 0, 0, 0, 120]);
     }
 }

@@ -307,6 +307,15 @@ impl<'a> Shift<'a> {
         plan.figures.set(self.child.id(), alive);
         if plan.processes.memory.is_some_and(|memory| vitals.near(memory)) && !self.leaving {
             plan.figures.replaced.fetch_add(1, Ordering::Relaxed);
+            let (node, child, bytes) = (&*plan.node, self.station.place, vitals.resident);
+            crate::error::quietly(|| {
+                tracing::warn!(
+                    node,
+                    child,
+                    bytes,
+                    "a process comes near its limit of memory, and is replaced"
+                );
+            });
             self.leaving = true;
         }
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::inputs::unordered;
+use super::log::EpochLog;
 use super::wiring::Splits;
 use crate::context::{Counters, RunInfo};
 use crate::keep::{Cursor, Trim};
@@ -19,7 +20,7 @@ use crate::run::children::{RunFacts, shared_memory};
 use crate::run::scope::Scope;
 use crate::run::segment::SegmentGauge;
 use crate::sync::lock;
-use crate::{Context, Rank, Result, Uneven};
+use crate::{Context, Error, Rank, Result, Uneven};
 
 /// One epoch on its way: what its nodes share, and what is measured at its edges.
 pub(crate) struct EpochRun {
@@ -27,6 +28,7 @@ pub(crate) struct EpochRun {
     pub(super) info: RunInfo,
     /// What users' functions run in.
     pub scope: Scope,
+    pub log: EpochLog,
     begun: Instant,
     /// Nanoseconds from `begun` to the end; 0 while it runs.
     ended: AtomicU64,
@@ -84,6 +86,7 @@ impl EpochRun {
         Ok(Arc::new(EpochRun {
             info,
             scope,
+            log: EpochLog::new(epoch, share),
             begun: Instant::now(),
             ended: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -111,7 +114,9 @@ impl EpochRun {
     pub(super) fn cancel(&self) {
         self.info.cancelled.store(true, Ordering::Relaxed);
         let now = self.begun.elapsed().as_nanos() as u64;
-        let _ = self.ended.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed);
+        if self.ended.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.log.finish(self.counts().0);
+        }
     }
 
     /// Drops what no stream of a cancelled epoch owns. That runs users' code.
@@ -132,8 +137,9 @@ impl EpochRun {
         self.delivered.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_skipped(&self) {
+    pub(crate) fn count_skipped(&self, error: &Error) {
         self.skipped.fetch_add(1, Ordering::Relaxed);
+        self.log.skip(error);
     }
 
     pub(crate) fn count_inline(&self, time: Duration) {

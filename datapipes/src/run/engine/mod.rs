@@ -4,11 +4,13 @@
 //! - [`wiring`]: the stream of each node, by where the plan puts it.
 //! - [`inputs`]: what a node that runs inline is given, and what it takes to stop and to resume there.
 //! - [`running`]: the stream at the root.
+//! - [`log`]: what an epoch says to `tracing`.
 //! - [`fits`]: whether an epoch can be resumed with this plan.
 
 mod epoch_run;
 mod fits;
 mod inputs;
+mod log;
 mod running;
 mod wiring;
 
@@ -18,6 +20,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 pub(crate) use self::epoch_run::{Cursors, EpochRun, Resume, Share};
+pub use self::log::SkipStats;
+pub(in crate::run) use self::log::spanned;
 pub(crate) use self::running::Running;
 use crate::context::{Offload, RunInfo};
 use crate::graph::Flow;

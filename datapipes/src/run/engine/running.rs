@@ -128,7 +128,7 @@ impl EpochRun {
         let (edge, gauge) = (self.root_edge(), self.root_queue.clone());
         let mut background =
             self.background("loader".to_owned(), above, self.engine.plan.prefetch, edge, gauge);
-        background.start();
+        self.log.within(|| background.start());
         typed(edge.restore(Box::new(background)))
     }
 }

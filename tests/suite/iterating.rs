@@ -1,0 +1,193 @@
+//! What an epoch says of its length while it is iterated: never more or less than what comes.
+
+use std::pin::pin;
+
+use datapipes::pipes::Stop;
+use datapipes::{BoxError, DataLoader, Edited, Graph, OnError, Result, Uneven};
+use futures::{Stream, StreamExt};
+use proptest::prelude::*;
+
+use crate::graphs::{Spec, Step, spec, strict_run};
+
+/// What was said before each item and after the last, and whether each was an item.
+#[derive(Default)]
+struct Heard {
+    said: Vec<((usize, Option<usize>), Option<u64>)>,
+    items: Vec<bool>,
+}
+
+impl Heard {
+    fn of<I: Iterator<Item = Result<u64>>>(
+        mut epoch: I,
+        left: impl Fn(&I) -> Option<u64>,
+        most: usize,
+    ) -> (Heard, I) {
+        let mut heard = Heard::default();
+        loop {
+            heard.said.push((epoch.size_hint(), left(&epoch)));
+            if heard.items.len() == most {
+                break;
+            }
+            let Some(item) = epoch.next() else { break };
+            heard.items.push(item.is_ok());
+        }
+        (heard, epoch)
+    }
+
+    fn of_stream<S: Stream<Item = Result<u64>>>(epoch: S) -> Heard {
+        let (mut heard, mut epoch) = (Heard::default(), pin!(epoch));
+        loop {
+            heard.said.push((epoch.size_hint(), None));
+            let Some(item) = futures::executor::block_on(epoch.next()) else { return heard };
+            heard.items.push(item.is_ok());
+        }
+    }
+
+    /// Whether all of it was true, of an epoch that gave so many more; `exact` if nothing failed, nor was skipped.
+    fn is_true(&self, more: usize, exact: bool) -> Result<(), TestCaseError> {
+        for (at, &((least, most), steps)) in self.said.iter().enumerate() {
+            let left = self.items.len() - at + more;
+            prop_assert!(least <= left, "{left} came, at least {least} were said at {at}");
+            prop_assert!(
+                most.is_none_or(|most| left <= most),
+                "{left} came, at most {most:?} were said at {at}"
+            );
+            if exact {
+                prop_assert!(
+                    steps.is_none_or(|steps| steps == left as u64),
+                    "{left} came, {steps:?} were said at {at}"
+                );
+                // With room for the one error that may end it.
+                prop_assert!(steps.is_none_or(|steps| most.is_some_and(|most| most as u64 <= steps + 1)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether it goes on for as long as its data are not empty, which is found out on the way.
+fn cycles(spec: &Spec) -> bool {
+    spec.any(&|step| matches!(step, Step::Cycle(_) | Step::Mix(Stop::CycleUntilAll | Stop::CycleForever, _)))
+}
+
+/// A job of so many ranks, and what is done about what does not divide.
+fn ranks() -> impl Strategy<Value = Option<(usize, usize, Uneven)>> {
+    let uneven = prop::sample::select(&[Uneven::Drop, Uneven::Pad, Uneven::Allow, Uneven::Error][..]);
+    let ranks = (1usize..4).prop_flat_map(|world| (0..world, Just(world)));
+    prop::option::weighted(0.4, (ranks, uneven).prop_map(|((rank, world), uneven)| (rank, world, uneven)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_size_hint_never_lies(
+        spec in spec(), run in strict_run(), ranks in ranks(), budget in prop::option::weighted(0.3, 0u64..60),
+        skip in prop::option::of(0u64..30), drop_last in any::<bool>(), stop in 0usize..80,
+    ) {
+        let graph = || {
+            let graph = spec.graph();
+            let graph = if ranks.is_some() { graph.sharding_filter_padded() } else { graph };
+            let batch = datapipes::pipes::Batch::new(3);
+            let batch = if drop_last { batch.drop_last() } else { batch };
+            graph.pipe(batch).map(|batch| batch.into_iter().fold(0, |sum, n| sum ^ n))
+        };
+        let build = |policy: &OnError, resumable| {
+            let builder = run.builder(graph()).on_error(policy.clone());
+            let builder = if resumable { builder.resumable() } else { builder };
+            let builder = match ranks {
+                Some((rank, world, uneven)) => builder.rank(rank, world).uneven(uneven),
+                None => builder,
+            };
+            match budget {
+                Some(steps) => builder.max_steps(steps).build(),
+                None => builder.build(),
+            }
+        };
+        let policy = || skip.map_or_else(OnError::fail, OnError::skip);
+        // Too few items for the ranks are found where the length is known.
+        let Ok(loader) = build(&policy(), false) else { return Ok(()) };
+        let failed = |heard: &Heard, policy: &OnError| heard.items.contains(&false) || !policy.skipped().is_empty();
+
+        let whole = policy();
+        let epoch = build(&whole, false).unwrap().epoch(run.epoch).into_iter();
+        let (all, _) = Heard::of(epoch, |epoch| epoch.steps_left(), usize::MAX);
+        let exact = !failed(&all, &whole) && !cycles(&spec);
+        all.is_true(0, exact)?;
+
+        Heard::of_stream(loader.epoch(run.epoch)).is_true(0, false)?;
+        let on_device = loader.prefetch_to_device(Ok::<_, BoxError>);
+        let epoch = on_device.epoch(run.epoch).into_iter();
+        Heard::of(epoch, |epoch| epoch.steps_left(), usize::MAX).0.is_true(0, exact)?;
+        Heard::of_stream(on_device.epoch(run.epoch)).is_true(0, false)?;
+        // Ranks of which another has fewer, or that cannot be asked.
+        let agree = |steps: usize| {
+            let mut left = steps + 1;
+            move |mine| {
+                left -= 1;
+                match left {
+                    0 if steps % 2 == 0 => Err(datapipes::Error::user("no connection")),
+                    _ => Ok(mine && left > 0),
+                }
+            }
+        };
+        Heard::of(loader.epoch(run.epoch).blocking().agreed(agree(stop)), |_| None, usize::MAX).0.is_true(0, false)?;
+        let mut agree = agree(stop);
+        let agreed = loader.epoch(run.epoch).agreed(move |mine| std::future::ready(agree(mine)));
+        Heard::of_stream(agreed).is_true(0, false)?;
+
+        // Stopped and resumed, and with a graph that might be another.
+        let Ok(resumable) = build(&policy(), true) else { return Ok(()) };
+        let epoch = resumable.epoch(run.epoch).into_iter();
+        let (before, epoch) = Heard::of(epoch, |epoch| epoch.steps_left(), stop);
+        let state = epoch.state().unwrap();
+        let epoch = resumable.resume(&state).unwrap().into_iter();
+        let (behind, _) = Heard::of(epoch, |epoch| epoch.steps_left(), usize::MAX);
+        // An error that ended the first part comes again in the second.
+        let once = if before.items.last() == Some(&false) { 0 } else { behind.items.len() };
+        before.is_true(once, exact)?;
+        behind.is_true(0, exact)?;
+        let epoch = resumable.resume_edited(&state, Edited::Matching).unwrap().into_iter();
+        Heard::of(epoch, |epoch| epoch.steps_left(), usize::MAX).0.is_true(0, exact)?;
+    }
+}
+
+/// Each rank that is read in turn has its own part left.
+#[test]
+fn a_size_hint_never_lies_where_fewer_ranks_go_on() {
+    let loader = |rank, world| {
+        let graph = Graph::range(0..101).sharding_filter();
+        // With a shuffle below the filter a state cannot be divided anew, so that one rank reads the rest of each in turn.
+        let graph = graph.shuffle_within_rank(5).batch(4).map(|batch| batch.len() as u64);
+        let builder = DataLoader::builder(graph).rank(rank, world).uneven(Uneven::Allow).workers(0);
+        builder.resumable().build().unwrap()
+    };
+    for stop in [0, 1, 5, 8, 9] {
+        let states = (0..3).map(|rank| {
+            let mut epoch = loader(rank, 3).epoch(0).blocking();
+            epoch.by_ref().take(stop).for_each(drop);
+            epoch.state().unwrap()
+        });
+        let state = datapipes::State::merge(&Iterator::collect::<Vec<_>>(states)).unwrap();
+        let epoch = loader(0, 1).resume(&state).unwrap().into_iter();
+        let (heard, _) = Heard::of(epoch, |epoch| epoch.steps_left(), usize::MAX);
+        heard.is_true(0, true).unwrap();
+    }
+}
+
+/// A stream has a `map` of its own, and `filter`, `zip`, `collect`: none of them is in doubt because of the `for` loop.
+#[test]
+fn a_for_loop_over_an_epoch_works_and_takes_no_name_from_streams() {
+    let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build().unwrap();
+    let mut sizes = Vec::new();
+    for batch in loader.epoch(0) {
+        sizes.push(batch.unwrap().len());
+    }
+    assert_eq!(sizes, [4, 4, 2]);
+    for (step, batch) in loader.prefetch_to_device(Ok::<_, BoxError>).epoch(0).into_iter().enumerate() {
+        assert_eq!(batch.unwrap()[0], 4 * step as u64);
+    }
+    let streamed =
+        loader.epoch(0).map(|batch| batch.unwrap().len()).filter(|len| std::future::ready(*len > 2));
+    assert_eq!(futures::executor::block_on(streamed.zip(loader.epoch(1)).collect::<Vec<_>>()).len(), 2);
+}
