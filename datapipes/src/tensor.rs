@@ -564,7 +564,7 @@ fn shape_error(message: String) -> Error {
     Error::new(ErrorKind::Shape, message)
 }
 
-/// Two items of one batch that do not fit together: the cause of an error of [`ErrorKind::Shape`].
+/// Two items of one batch that do not fit together, or one that does not fit: the cause of an error of [`ErrorKind::Shape`].
 ///
 /// It names them by their place in the batch; [`Graph::collate`](crate::Graph::collate) knows which items
 /// these are, and says so.
@@ -580,6 +580,11 @@ impl Mismatch {
         Mismatch { field: String::new(), sides: [(a.0, a.1.into()), (b.0, b.1.into())] }
     }
 
+    /// Says that item `place` alone has what does not fit: `length 9, more than 4`.
+    pub fn of(place: usize, has: impl Into<String>) -> Self {
+        Mismatch { field: String::new(), sides: [(place, has.into()), (place, String::new())] }
+    }
+
     /// Says in which field of the items, from the innermost out.
     pub fn in_field(mut self, field: impl fmt::Display) -> Self {
         self.field =
@@ -587,7 +592,7 @@ impl Mismatch {
         self
     }
 
-    /// The places of the two items in the batch.
+    /// The places of the two items in the batch; twice the same where it is one.
     pub fn places(&self) -> [usize; 2] {
         [self.sides[0].0, self.sides[1].0]
     }
@@ -596,10 +601,15 @@ impl Mismatch {
     pub fn describe(&self, a: impl fmt::Display, b: impl fmt::Display) -> String {
         let [(_, has_a), (_, has_b)] = &self.sides;
         let colon = if self.field.is_empty() { "" } else { ": " };
-        format!("{}{colon}{a} has {has_a}, {b} has {has_b}", self.field)
+        let other = if has_b.is_empty() { String::new() } else { format!(", {b} has {has_b}") };
+        format!("{}{colon}{a} has {has_a}{other}", self.field)
     }
 
-    fn unless_equal<V: PartialEq + ToText>(what: &str, a: (usize, V), b: (usize, V)) -> Result<()> {
+    pub(crate) fn unless_equal<V: PartialEq + ToText>(
+        what: &str,
+        a: (usize, V),
+        b: (usize, V),
+    ) -> Result<()> {
         if a.1 == b.1 {
             return Ok(());
         }
@@ -608,7 +618,7 @@ impl Mismatch {
     }
 }
 
-trait ToText {
+pub(crate) trait ToText {
     fn to_text(&self) -> String;
 }
 
