@@ -110,6 +110,7 @@ impl EpochRun {
     /// The epoch is over, by its end or by being dropped.
     pub(crate) fn finish(&self) {
         self.info.cancelled.store(true, Ordering::Relaxed);
+        self.info.shared.clear();
         let now = self.begun.elapsed().as_nanos() as u64;
         let _ = self.ended.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed);
         lock(&self.splits).clear();
