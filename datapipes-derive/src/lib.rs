@@ -5,7 +5,9 @@ mod wire;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Index, Path, Result, Type, parse_macro_input};
+use syn::{
+    Data, DeriveInput, Error, Expr, Field, Fields, Ident, Index, Path, Result, Type, parse_macro_input,
+};
 
 /// Makes a batch type of a struct, a column for each field, and implements `Collate` for the struct.
 ///
@@ -47,6 +49,36 @@ use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Index, Path, Result, T
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 ///
+/// A field of sequences whose lengths differ is padded, each with a value of its own; the type of the numbers stays. Any
+/// expression may be the value. What a field may be is told at `datapipes::Ragged`: a `Vec` of numbers, a `Tensor`, maps of them.
+///
+/// - `#[collate(pad = 0)]`: to the longest of the batch.
+/// - `multiple_of = 8`, `length = 512`, `all_axes`: as the methods of `datapipes::Padding`.
+/// - `lengths = name`: the batch gets a field of this name with the lengths before that, `[n]` of `i64`.
+/// - `mask = name`: the batch gets a field of this name that says where there is no padding, `[n, longest]` of `bool`.
+///
+/// ```
+/// use datapipes::{Collate, Graph};
+///
+/// #[derive(Collate)]
+/// struct Text {
+///     #[collate(pad = 0, multiple_of = 4, lengths = id_lengths)]
+///     ids: Vec<u32>,
+///     #[collate(pad = -100, mask = is_target)]
+///     targets: Vec<i64>,
+///     label: u8,
+/// }
+///
+/// let texts = Graph::range(1..3).map(|n| Text { ids: vec![7; n as usize], targets: vec![8; n as usize], label: n as u8 });
+/// let batch = texts.batch(2).collate().collect()?.remove(0);
+/// assert_eq!(batch.ids.as_slice::<u32>()?, [7, 0, 0, 0, 7, 7, 0, 0]);
+/// assert_eq!(batch.id_lengths.as_slice::<i64>()?, [1, 2]);
+/// assert_eq!(batch.targets.as_slice::<i64>()?, [8, -100, 8, 8]);
+/// assert_eq!(batch.is_target.as_slice::<bool>()?, [true, false, true, true]);
+/// assert_eq!(batch.label.as_slice::<u8>()?, [1, 2]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+///
 /// An error names the field and the two items that differ:
 ///
 /// ```
@@ -78,6 +110,21 @@ use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Index, Path, Result, T
 /// ```compile_fail
 /// #[derive(datapipes::Collate)]
 /// struct Sample { #[collate(with = std::convert::identity)] value: u32 }
+/// ```
+///
+/// ```compile_fail,E0277
+/// #[derive(datapipes::Collate)]
+/// struct Sample { #[collate(pad = 0)] value: u32 } // not a sequence
+/// ```
+///
+/// ```compile_fail
+/// #[derive(datapipes::Collate)]
+/// struct Sample { #[collate(lengths = value_lengths)] value: Vec<u32> } // without `pad`
+/// ```
+///
+/// ```compile_fail
+/// #[derive(datapipes::Collate)]
+/// struct Sample(#[collate(pad = 0, mask = mask)] Vec<u32>); // fields of a tuple have no names
 /// ```
 #[proc_macro_derive(Collate, attributes(collate))]
 pub fn collate(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
@@ -162,6 +209,11 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
         return Err(Error::new_spanned(&input.generics, message));
     }
     let columns = fields.iter().enumerate().map(Column::new).collect::<Result<Vec<_>>>()?;
+    if let (Fields::Unnamed(_), Some(name)) = (fields, columns.iter().flat_map(|c| c.added()).next()) {
+        let message =
+            "the fields of a tuple have no names: give the struct named fields, or use `datapipes::Padding`";
+        return Err(Error::new_spanned(name.0, message));
+    }
 
     let (vis, sample, batch) = (&input.vis, &input.ident, format_ident!("{}Batch", input.ident));
     let docs = format!("A batch of [`{sample}`]: a column of each field.");
@@ -169,9 +221,10 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
         Fields::Named(_) => {
             let fields = columns.iter().map(|c| {
                 let (member, batch, docs) = (&c.member, c.batch(), c.docs());
-                quote!(#[doc = #docs] pub #member: #batch)
+                let added = c.added().map(|(name, batch, docs)| quote!(#[doc = #docs] pub #name: #batch,));
+                quote!(#[doc = #docs] pub #member: #batch, #(#added)*)
             });
-            quote!(#vis struct #batch { #(#fields,)* })
+            quote!(#vis struct #batch { #(#fields)* })
         }
         Fields::Unnamed(_) => {
             let fields = columns.iter().map(|c| {
@@ -185,6 +238,7 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
     let variables: Vec<_> = columns.iter().map(|c| &c.variable).collect();
     let members: Vec<_> = columns.iter().map(|c| &c.member).collect();
     let collated = columns.iter().map(Column::collated);
+    let made = columns.iter().map(Column::made);
     let weights = columns.iter().map(Column::weight);
     Ok(quote! {
         #[doc = #docs]
@@ -200,7 +254,8 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
                 for item in items {
                     #(#variables.push(item.#members);)*
                 }
-                ::std::result::Result::Ok(#batch { #(#members: #collated,)* })
+                #(#collated)*
+                ::std::result::Result::Ok(#batch { #(#made)* })
             }
 
             fn weigh(batch: &#batch) -> ::std::option::Option<usize> {
@@ -218,7 +273,23 @@ struct Column<'a> {
     name: String,
     variable: Ident,
     kind: &'a Type,
-    with: Option<(Path, Type)>,
+    how: How,
+}
+
+/// How a field is collated.
+enum How {
+    ByItself,
+    With(Path, Type),
+    Padded(Box<Pad>),
+}
+
+/// `#[collate(pad = value, ..)]`.
+struct Pad {
+    value: Expr,
+    /// Calls of methods of `Padding`.
+    settings: TokenStream,
+    lengths: Option<Ident>,
+    mask: Option<Ident>,
 }
 
 impl<'a> Column<'a> {
@@ -231,63 +302,135 @@ impl<'a> Column<'a> {
             }
         };
         let variable = format_ident!("column_{place}");
-        Ok(Column { member, name, variable, kind: &field.ty, with: with(field)? })
+        Ok(Column { member, name, variable, kind: &field.ty, how: how(field)? })
     }
 
     fn batch(&self) -> TokenStream {
-        match &self.with {
-            Some((_, batch)) => quote!(#batch),
-            None => {
-                let kind = self.kind;
-                quote_spanned!(kind.span()=> <#kind as ::datapipes::Collate>::Batch)
-            }
+        let kind = self.kind;
+        match &self.how {
+            How::With(_, batch) => quote!(#batch),
+            How::ByItself => quote_spanned!(kind.span()=> <#kind as ::datapipes::Collate>::Batch),
+            How::Padded(_) => quote_spanned!(kind.span()=> <#kind as ::datapipes::Ragged>::Values),
         }
+    }
+
+    /// Fields that the batch has besides: names, types and documentation.
+    fn added(&self) -> impl Iterator<Item = (&Ident, TokenStream, String)> {
+        let (kind, name) = (self.kind, &self.name);
+        let [lengths, mask] = match &self.how {
+            How::Padded(pad) => [&pad.lengths, &pad.mask].map(Option::as_ref),
+            _ => [None, None],
+        };
+        let lengths = lengths.map(|lengths| {
+            let batch = quote_spanned!(kind.span()=> <#kind as ::datapipes::Ragged>::Lengths);
+            (lengths, batch, format!("The lengths of `{name}` before they were padded."))
+        });
+        let mask =
+            mask.map(|mask| (mask, quote!(::datapipes::Tensor), format!("Where `{name}` has no padding.")));
+        lengths.into_iter().chain(mask)
     }
 
     fn docs(&self) -> String {
         format!("The column of `{}`.", self.name)
     }
 
+    /// Statements that make a batch of the column.
     fn collated(&self) -> TokenStream {
         let (name, variable) = (&self.name, &self.variable);
-        match &self.with {
-            Some((with, _)) => quote!(::datapipes::derived::named(#name, #with(#variable))?),
-            None => quote!(::datapipes::derived::field(#name, #variable)?),
+        match &self.how {
+            How::With(with, _) => {
+                quote!(let #variable = ::datapipes::derived::named(#name, #with(#variable))?;)
+            }
+            How::ByItself => quote!(let #variable = ::datapipes::derived::field(#name, #variable)?;),
+            How::Padded(pad) => {
+                let Pad { value, settings, mask, .. } = &**pad;
+                let [lengths, is_step] = self.variables_added();
+                let mask = mask.as_ref().map(|_| {
+                    quote! {
+                        let mask = ::datapipes::Padding::mask(&#variable, &#lengths);
+                        let #is_step = ::datapipes::derived::named(#name, mask)?;
+                    }
+                });
+                quote! {
+                    let (#variable, #lengths) = ::datapipes::derived::padded(
+                        #name, #variable, ::datapipes::Padding::new(#value) #settings,
+                    )?;
+                    let _ = &#lengths;
+                    #mask
+                }
+            }
         }
     }
-}
 
-impl Column<'_> {
+    fn variables_added(&self) -> [Ident; 2] {
+        ["lengths", "mask"].map(|name| format_ident!("{}_{name}", self.variable))
+    }
+
+    /// The fields of the batch.
+    fn made(&self) -> TokenStream {
+        let (member, variable, [lengths, mask]) = (&self.member, &self.variable, self.variables_added());
+        let added = match &self.how {
+            How::Padded(pad) => {
+                let lengths = pad.lengths.as_ref().map(|name| quote!(#name: #lengths,));
+                let mask = pad.mask.as_ref().map(|name| quote!(#name: #mask,));
+                quote!(#lengths #mask)
+            }
+            _ => TokenStream::new(),
+        };
+        quote!(#member: #variable, #added)
+    }
+
     fn weight(&self) -> TokenStream {
         let (member, kind) = (&self.member, self.kind);
-        match &self.with {
-            Some(_) => quote!(::std::mem::size_of_val(&batch.#member)),
-            None => quote! {
+        match &self.how {
+            How::With(..) => quote!(::std::mem::size_of_val(&batch.#member)),
+            How::ByItself => quote! {
                 <#kind as ::datapipes::Collate>::weigh(&batch.#member)
                     .unwrap_or(::std::mem::size_of_val(&batch.#member))
             },
+            How::Padded(_) => quote!(<#kind as ::datapipes::Ragged>::weigh(&batch.#member)),
         }
     }
 }
 
-/// `#[collate(with = path, batch = Type)]`, if it is there.
-fn with(field: &Field) -> Result<Option<(Path, Type)>> {
-    let (mut with, mut batch) = (None, None);
+/// What the attribute `collate` of a field says.
+fn how(field: &Field) -> Result<How> {
+    let (mut with, mut batch, mut pad) = (None, None, None);
+    let (mut settings, mut lengths, mut mask) = (TokenStream::new(), None, None);
     for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("collate")) {
         attribute.parse_nested_meta(|meta| {
-            if meta.path.is_ident("with") {
+            let is = |name| meta.path.is_ident(name);
+            if is("with") {
                 with = Some(meta.value()?.parse()?);
-            } else if meta.path.is_ident("batch") {
+            } else if is("batch") {
                 batch = Some(meta.value()?.parse()?);
+            } else if is("pad") {
+                pad = Some(meta.value()?.parse()?);
+            } else if is("multiple_of") || is("length") {
+                let (method, steps) = (&meta.path, meta.value()?.parse::<Expr>()?);
+                settings.extend(quote!(.#method(#steps)));
+            } else if is("all_axes") {
+                settings.extend(quote!(.all_axes()));
+            } else if is("lengths") {
+                lengths = Some(meta.value()?.parse()?);
+            } else if is("mask") {
+                mask = Some(meta.value()?.parse()?);
             } else {
-                return Err(meta.error("expected `with = function` or `batch = Type`"));
+                let message = "expected `pad = number` (with `multiple_of`, `length`, `all_axes`, `lengths`, `mask`), or \
+                               `with = function, batch = Type`";
+                return Err(meta.error(message));
             }
             Ok(())
         })?;
     }
-    match (with, batch) {
-        (None, None) => Ok(None),
-        (Some(with), Some(batch)) => Ok(Some((with, batch))),
-        _ => Err(Error::new_spanned(field, "say both: `#[collate(with = function, batch = Type)]`")),
+    let of_padding = !settings.is_empty() || lengths.is_some() || mask.is_some();
+    let error = |message| Err(Error::new_spanned(field, message));
+    match (with, batch, pad) {
+        (None, None, None) if of_padding => error("say what to pad with, too: `#[collate(pad = 0)]`"),
+        (None, None, None) => Ok(How::ByItself),
+        (Some(with), Some(batch), None) if !of_padding => Ok(How::With(with, batch)),
+        (None, None, Some(value)) => Ok(How::Padded(Box::new(Pad { value, settings, lengths, mask }))),
+        (_, _, Some(_)) => error("a field is padded, or collated `with` a function, not both"),
+        _ => error("say both: `#[collate(with = function, batch = Type)]`"),
     }
 }

@@ -1,9 +1,12 @@
 //! From a list of samples to one batch: every field becomes a column.
 
+mod padding;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
+pub use self::padding::{Padded, Padding, Ragged, Sequence};
 use crate::tensor::checked_len;
 use crate::{Element, Error, Mismatch, Result, Tensor};
 
@@ -21,7 +24,7 @@ use crate::{Element, Error, Mismatch, Result, Tensor};
 ///
 /// `usize` and `isize` are not among the numbers, since their width is not the same everywhere: make them `i64` or
 /// `u32`. A `Vec` of `Vec`s is a [`Tensor::from_vec`] with a shape; lists of different lengths need
-/// [`padded_batch`](crate::Graph::padded_batch).
+/// [`padded_batch`](crate::Graph::padded_batch), or, in an implementation of one's own, [`Padding::pad`].
 ///
 /// With the feature `derive`, `#[derive(Collate)]` does it for a struct: `Sample { image, label }` becomes
 /// `SampleBatch { image, label }`.
@@ -148,17 +151,21 @@ fn rows<E: Element>(items: &[impl AsRef<[E]>]) -> Result<Tensor> {
 impl<T: Collate> Collate for Option<T> {
     type Batch = Option<T::Batch>;
     fn collate(items: Vec<Self>) -> Result<Self::Batch> {
-        let has = |there: bool| if there { "a value" } else { "none" };
-        let first = items.first().is_some_and(Option::is_some);
-        if let Some(place) = items.iter().position(|item| item.is_some() != first) {
-            return Err(Mismatch::new((0, has(first)), (place, has(!first))).into());
-        }
-        let values: Vec<T> = items.into_iter().flatten().collect();
-        if first { T::collate(values).map(Some) } else { Ok(None) }
+        all_or_none(items)?.map(T::collate).transpose()
     }
     fn weigh(batch: &Self::Batch) -> Option<usize> {
         batch.as_ref().and_then(T::weigh)
     }
+}
+
+/// The values, if none is missing; `None` if all are.
+fn all_or_none<T>(items: Vec<Option<T>>) -> Result<Option<Vec<T>>> {
+    let has = |there: bool| if there { "a value" } else { "none" };
+    let first = items.first().is_some_and(Option::is_some);
+    if let Some(place) = items.iter().position(|item| item.is_some() != first) {
+        return Err(Mismatch::new((0, has(first)), (place, has(!first))).into());
+    }
+    Ok(first.then(|| items.into_iter().flatten().collect()))
 }
 
 macro_rules! tuples {
@@ -194,7 +201,7 @@ where
 {
     type Batch = HashMap<K, V::Batch, S>;
     fn collate(items: Vec<Self>) -> Result<Self::Batch> {
-        columns(items, |map, key| map.remove(key))
+        columns(items, |map, key| map.remove(key), |_, column| V::collate(column))
     }
     fn weigh(batch: &Self::Batch) -> Option<usize> {
         Some(batch.values().map(|column| V::weigh(column).unwrap_or(size_of_val(column))).sum())
@@ -204,20 +211,23 @@ where
 impl<K: Ord + fmt::Debug, V: Collate> Collate for BTreeMap<K, V> {
     type Batch = BTreeMap<K, V::Batch>;
     fn collate(items: Vec<Self>) -> Result<Self::Batch> {
-        columns(items, |map, key| map.remove(key))
+        columns(items, |map, key| map.remove(key), |_, column| V::collate(column))
     }
     fn weigh(batch: &Self::Batch) -> Option<usize> {
         Some(batch.values().map(|column| V::weigh(column).unwrap_or(size_of_val(column))).sum())
     }
 }
 
-/// Maps of one set of keys, the first one's, to a map of columns.
-fn columns<M, K, V, B>(mut items: Vec<M>, remove: impl Fn(&mut M, &K) -> Option<V>) -> Result<B>
+/// Maps of one set of keys, the first one's, to a column of each key, of which `batch` makes something.
+fn columns<M, K, V, B, C>(
+    mut items: Vec<M>,
+    remove: impl Fn(&mut M, &K) -> Option<V>,
+    batch: impl Fn(&K, Vec<V>) -> Result<B>,
+) -> Result<C>
 where
     M: IntoIterator<Item = (K, V)> + Default,
     K: fmt::Debug,
-    V: Collate,
-    B: FromIterator<(K, V::Batch)>,
+    C: FromIterator<(K, B)>,
 {
     let first = items.first_mut().map(std::mem::take).unwrap_or_default();
     let (has, lacks) = (|key: &K| format!("key {key:?}"), |key: &K| format!("no key {key:?}"));
@@ -239,19 +249,27 @@ where
             return Err(Mismatch::new((0, lacks(&key)), (place, has(&key))).into());
         }
     }
-    columns
-        .into_iter()
-        .map(|(key, column)| {
-            let batch = named(format_args!("{key:?}"), V::collate(column))?;
-            Ok((key, batch))
-        })
-        .collect()
+    let batches = columns.into_iter().map(|(key, column)| {
+        let batch = named(format_args!("{key:?}"), batch(&key, column))?;
+        Ok((key, batch))
+    });
+    batches.collect()
 }
 
 /// Collates one field of a struct or tuple; a mismatch names the field.
 #[doc(hidden)]
 pub fn field<T: Collate>(name: impl fmt::Display, column: Vec<T>) -> Result<T::Batch> {
     named(name, T::collate(column))
+}
+
+/// Pads one field of a struct; a mismatch names the field.
+#[doc(hidden)]
+pub fn padded<T: Ragged>(
+    name: impl fmt::Display,
+    column: Vec<T>,
+    padding: Padding,
+) -> Result<(T::Values, T::Lengths)> {
+    named(name, T::pad(column, &padding))
 }
 
 /// Adds the field to a mismatch.
@@ -268,68 +286,9 @@ pub(crate) fn mismatch(error: &Error) -> Option<&Mismatch> {
     std::error::Error::source(error)?.downcast_ref()
 }
 
-/// Ragged sequences that can be padded to one length; see [`Graph::padded_batch`](crate::Graph::padded_batch).
-///
-/// Lists of numbers, and tensors, whose first axis is the sequence.
-pub trait Sequence<E: Element> {
-    /// The numbers of all steps, one behind the other.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if they are of another type.
-    fn numbers(&self) -> Result<&[E]>;
-
-    /// The length along each axis, the first of which is the number of steps.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) if it has no first axis.
-    fn shape(&self) -> Result<Vec<usize>>;
-}
-
-impl<E: Element> Sequence<E> for Vec<E> {
-    fn numbers(&self) -> Result<&[E]> {
-        Ok(self)
-    }
-    fn shape(&self) -> Result<Vec<usize>> {
-        Ok(vec![self.len()])
-    }
-}
-
-impl<E: Element> Sequence<E> for Tensor {
-    fn numbers(&self) -> Result<&[E]> {
-        self.as_slice()
-    }
-    fn shape(&self) -> Result<Vec<usize>> {
-        match Tensor::shape(self) {
-            [] => Err(Error::new(crate::ErrorKind::Shape, "a scalar is not a sequence")),
-            shape => Ok(shape.to_vec()),
-        }
-    }
-}
-
-/// Pads sequences to the longest: a tensor `[n, longest, ..]` and their lengths, `[n]` of `i64`.
-pub(crate) fn pad<E: Element, S: Sequence<E>>(items: &[S], pad: E) -> Result<(Tensor, Tensor)> {
-    let shapes = items.iter().map(S::shape).collect::<Result<Vec<_>>>()?;
-    let step = shapes.first().map_or(&[][..], |shape| &shape[1..]);
-    if let Some(place) = shapes.iter().position(|shape| &shape[1..] != step) {
-        let has = |place: usize| format!("steps of shape {:?}", &shapes[place][1..]);
-        return Err(Mismatch::new((0, has(0)), (place, has(place))).into());
-    }
-    let longest = shapes.iter().map(|shape| shape[0]).max().unwrap_or(0);
-    let shape = [&[items.len(), longest], step].concat();
-    let len = checked_len(&shape, E::DTYPE)?;
-    let mut values = Vec::with_capacity(len);
-    for (row, item) in items.iter().enumerate() {
-        values.extend_from_slice(item.numbers()?);
-        values.resize(len / items.len() * (row + 1), pad);
-    }
-    let lengths = shapes.iter().map(|shape| shape[0] as i64).collect();
-    Ok((Tensor::from_vec(values, shape)?, Tensor::list::<i64>(lengths)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DType;
 
     fn said<B: fmt::Debug>(result: Result<B>) -> String {
         result.unwrap_err().to_string().replace("shape mismatch: ", "")
@@ -381,19 +340,5 @@ mod tests {
         let rows = vec![HashMap::from([("x", vec![1u8])]), HashMap::from([("x", vec![])])];
         assert_eq!(said(Collate::collate(rows)), "\"x\": item 0 has length 1, item 1 has length 0");
         assert_eq!(Collate::collate(Vec::<BTreeMap<u8, u8>>::new()).unwrap().len(), 0);
-    }
-
-    #[test]
-    fn sequences_are_padded_to_the_longest() {
-        let (rows, lengths) = pad(&[vec![1u8, 2], vec![], vec![3]], 9).unwrap();
-        assert_eq!((rows.shape(), rows.as_bytes()), (&[3, 2][..], &[1, 2, 9, 9, 3, 9][..]));
-        assert_eq!(lengths.as_slice::<i64>().unwrap(), [2, 0, 1]);
-        let steps = |n: usize, width: usize| Tensor::zeros(DType::F32, [n, width]).unwrap();
-        assert_eq!(pad(&[steps(1, 2), steps(4, 2)], 0f32).unwrap().0.shape(), [2, 4, 2]);
-        let error = said(pad(&[steps(1, 2), steps(4, 3)], 0f32));
-        assert_eq!(error, "item 0 has steps of shape [2], item 1 has steps of shape [3]");
-        assert!(pad(&[steps(1, 2)], 0u8).is_err());
-        assert!(pad(&[Tensor::scalar(1u8)], 0u8).is_err());
-        assert_eq!(pad(&Vec::<Vec<u8>>::new(), 0).unwrap().0.shape(), [0, 0]);
     }
 }

@@ -1,14 +1,17 @@
 //! What a pipe may know while it runs: its name, its randomness, its rank; nothing of threads or queues.
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures::channel::oneshot;
 
 use crate::keep::Keeper;
 use crate::rng::{Rng, mix};
 use crate::rows::RowCursor;
+use crate::sync::lock;
 use crate::tensor::checked_len;
 use crate::{Chunk, Element, Error, ErrorKind, Item, Origin, Rank, Result, Tensor, Uneven};
 
@@ -36,6 +39,19 @@ pub(crate) struct RunInfo {
     pub uneven: Option<Uneven>,
     pub cancelled: Arc<AtomicBool>,
     pub offload: Option<Arc<dyn Offload>>,
+    pub shared: Arc<Shared>,
+}
+
+/// What the applications of nodes share while an epoch runs, by node and type.
+#[derive(Default)]
+pub(crate) struct Shared(Mutex<HashMap<(Arc<str>, TypeId), Arc<dyn Any + Send + Sync>>>);
+
+impl Shared {
+    /// Drops it, but for what a stream that still runs holds of it.
+    pub(crate) fn clear(&self) {
+        let shared = std::mem::take(&mut *lock(&self.0));
+        drop(shared);
+    }
 }
 
 /// Runs blocking work somewhere it disturbs nobody; implemented by the executor.
@@ -178,6 +194,45 @@ impl Context {
             Some(part) => Ok(Tensor::pooled(part, shape)),
             None => Tensor::zeros(T::DTYPE, shape),
         }
+    }
+
+    /// A value that all applications of this node share while an epoch runs, made by `make` where there is none yet: a pool of
+    /// scratch memory, a client. An executor applies a shardable pipe to many pieces of its input at once, so what is shared
+    /// must be a cache and never state: what comes out of the node may not depend on it. Ask for it once in
+    /// [`apply`](crate::Pipe::apply), not for each item.
+    ///
+    /// It is dropped when the epoch ends or is dropped. Each process of a part in processes has its own, until its first piece
+    /// of another epoch.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use datapipes::{Arity, Context, Graph, Items, Pipe};
+    ///
+    /// /// Counts items, for all workers together.
+    /// struct Counted;
+    ///
+    /// impl Pipe<u64> for Counted {
+    ///     type Out = u64;
+    ///     fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
+    ///         let seen = cx.shared(AtomicU64::default);
+    ///         input.each(cx, move |item| {
+    ///             seen.fetch_add(1, Ordering::Relaxed);
+    ///             Some(Ok(item))
+    ///         })
+    ///     }
+    ///     fn is_shardable(&self) -> bool { true }
+    ///     fn arity(&self) -> Arity { Arity::One }
+    /// }
+    ///
+    /// assert_eq!(Graph::range(0..3).pipe(Counted).collect()?, [0, 1, 2]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut shared = lock(&self.0.run.shared.0);
+        let value =
+            shared.entry((self.node().clone(), TypeId::of::<T>())).or_insert_with(|| Arc::new(make()));
+        value.clone().downcast().expect("it is found by its type")
     }
 
     /// Counts items that are left out on purpose, so that the sums of the epoch add up.

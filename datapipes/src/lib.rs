@@ -118,7 +118,7 @@ pub mod testing;
 
 pub use caught::catch_panic;
 pub use chunk::Chunk;
-pub use collate::{Collate, Sequence};
+pub use collate::{Collate, Padded, Padding, Ragged, Sequence};
 pub use context::Context;
 pub use crossing::Crossing;
 /// Makes a batch type of a struct; see the trait [`Collate`].
@@ -154,7 +154,7 @@ pub use async_trait::async_trait;
 /// What derived code calls; no part of the interface.
 #[doc(hidden)]
 pub mod derived {
-    pub use crate::collate::{field, named};
+    pub use crate::collate::{field, named, padded};
     pub use crate::wire::no_variant;
     #[cfg(feature = "serde")]
     pub use crate::wire::{Serial, decode_serde, encode_serde};

@@ -252,6 +252,12 @@ pub struct Facts {
     /// [replay](crate::DataLoader::replay) of one sample may pass it by. A node of several outputs that says so decides by
     /// the item alone which of them get it. False unless said otherwise.
     pub selects: bool,
+    /// Whether it pairs the items of its inputs by their places, so that all of them have to give the same samples in the same
+    /// sequence; where that cannot be told of them the printed plan says so. False unless said otherwise.
+    pub pairs: bool,
+    /// Whether a join passes on its first input alone, and looks things up in the others: each rank reads those whole. False
+    /// unless said otherwise.
+    pub looks_up: bool,
     /// Whether its items exist only once, so that nothing can be read again. False unless said otherwise.
     pub once: bool,
     /// What to use instead where an epoch [may be resumed](Pipe::is_resumable), if the node cannot: what `build()` says.
@@ -274,6 +280,8 @@ impl Default for Facts {
             rows: false,
             by_position: false,
             selects: false,
+            pairs: false,
+            looks_up: false,
             once: false,
             instead: None,
             role: Role::Plain,
@@ -345,6 +353,16 @@ impl Facts {
     /// For what gives some of what goes in, unchanged, in whatever order.
     pub fn with_selection(self) -> Self {
         Facts { selects: true, ..self }
+    }
+
+    /// For a join that pairs the items of its inputs by their places.
+    pub fn with_pairs(self) -> Self {
+        Facts { pairs: true, ..self }
+    }
+
+    /// For a join that looks things up in all inputs but the first.
+    pub fn with_lookup(self) -> Self {
+        Facts { looks_up: true, ..self }
     }
 
     /// For a source whose items exist only once.

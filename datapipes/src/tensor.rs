@@ -564,7 +564,7 @@ fn shape_error(message: String) -> Error {
     Error::new(ErrorKind::Shape, message)
 }
 
-/// Two items of one batch that do not fit together: the cause of an error of [`ErrorKind::Shape`].
+/// Two items of one batch that do not fit together, or one that does not fit: the cause of an error of [`ErrorKind::Shape`].
 ///
 /// It names them by their place in the batch; [`Graph::collate`](crate::Graph::collate) knows which items
 /// these are, and says so.
@@ -582,6 +582,11 @@ impl Mismatch {
         Mismatch { field: String::new(), sides: [(a.0, a.1.into()), (b.0, b.1.into())], ragged: false }
     }
 
+    /// Says that item `place` alone has what does not fit: `length 9, more than 4`.
+    pub fn of(place: usize, has: impl Into<String>) -> Self {
+        Mismatch { field: String::new(), sides: [(place, has.into()), (place, String::new())], ragged: false }
+    }
+
     /// Says in which field of the items, from the innermost out.
     pub fn in_field(mut self, field: impl fmt::Display) -> Self {
         self.field =
@@ -589,7 +594,7 @@ impl Mismatch {
         self
     }
 
-    /// The places of the two items in the batch.
+    /// The places of the two items in the batch; twice the same where it is one.
     pub fn places(&self) -> [usize; 2] {
         [self.sides[0].0, self.sides[1].0]
     }
@@ -598,7 +603,8 @@ impl Mismatch {
     pub fn describe(&self, a: impl fmt::Display, b: impl fmt::Display) -> String {
         let [(_, has_a), (_, has_b)] = &self.sides;
         let colon = if self.field.is_empty() { "" } else { ": " };
-        format!("{}{colon}{a} has {has_a}, {b} has {has_b}", self.field)
+        let other = if has_b.is_empty() { String::new() } else { format!(", {b} has {has_b}") };
+        format!("{}{colon}{a} has {has_a}{other}", self.field)
     }
 
     /// Says that they differ in the length of a sequence only, if that `is` so.
@@ -610,7 +616,11 @@ impl Mismatch {
         self.ragged
     }
 
-    fn unless_equal<V: PartialEq + ToText>(what: &str, a: (usize, V), b: (usize, V)) -> Result<()> {
+    pub(crate) fn unless_equal<V: PartialEq + ToText>(
+        what: &str,
+        a: (usize, V),
+        b: (usize, V),
+    ) -> Result<()> {
         if a.1 == b.1 {
             return Ok(());
         }
@@ -620,7 +630,7 @@ impl Mismatch {
     }
 }
 
-trait ToText {
+pub(crate) trait ToText {
     fn to_text(&self) -> String;
     /// Whether the two are shapes that differ in the first axis only.
     fn is_ragged_beside(&self, _other: &Self) -> bool {

@@ -7,12 +7,12 @@ use datapipes::index::{
     ClassBalanced, Indexed, LengthGrouped, Random, Replacement, Sequential, Subset, Weighted, WeightedOnce,
 };
 use datapipes::pipes::{
-    Batch, BucketBatch, Demux, Fork, Interleave, Mux, Retry, ShardingFilter, ShardingFilterPadded, Shuffle,
-    Stop, TryMap, Zip,
+    Batch, BucketBatch, Demux, Fork, HashJoin, Interleave, MergeJoin, Mux, Retry, ShardingFilter,
+    ShardingFilterPadded, Shuffle, Stop, TryMap, Zip,
 };
 use datapipes::{
-    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Facts, Graph, Items, Lookup, OnError, Order,
-    Pipe, Result, Tensor, Uneven, Wire, async_trait,
+    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Facts, Graph, Items, Join, Lookup, OnError,
+    Order, Padding, Pipe, Result, Tensor, Uneven, Wire, async_trait,
 };
 use proptest::prelude::*;
 
@@ -130,6 +130,11 @@ pub enum Step {
         drop_last: bool,
     },
     Padded(usize),
+    /// Sequences with labels.
+    PaddedPairs(usize),
+    /// With scratch memory that is left as it was; fails for items divisible by this.
+    MapInit(u64),
+    MapInitRandom,
     Bucket {
         boundary: usize,
         sizes: [usize; 2],
@@ -152,6 +157,10 @@ pub enum Step {
     SampleWith(u32),
     Zip(Box<Spec>, bool),
     Zip3(Box<Spec>, Box<Spec>),
+    /// By key, of which there are so many.
+    JoinByKey(Box<Spec>, u64, Partner),
+    /// By key, sorted for the most part.
+    MergeJoin(Box<Spec>, u64, Partner),
     Concat(Vec<Spec>),
     Interleave(Vec<Spec>, usize, usize),
     Mux(Vec<Spec>, bool),
@@ -168,6 +177,14 @@ pub enum Step {
     InProcesses(Part),
     /// A pipe that asks for processes by itself.
     Apart(u64),
+}
+
+/// What becomes of an item that has no partner.
+#[derive(Clone, Copy, Debug)]
+pub enum Partner {
+    Dropped,
+    Fails,
+    Left,
 }
 
 /// Steps that run in processes of their own: the settings of a part, from which a child makes it again.
@@ -217,6 +234,8 @@ pub enum Inside {
     Blocking,
     /// A large tensor in between.
     Large,
+    MapInit(u64),
+    MapInitRandom,
     Apart(u64),
 }
 
@@ -331,6 +350,8 @@ impl Inside {
             Inside::FlatMap(k) => Step::FlatMap(k),
             Inside::Inspect => Step::Inspect,
             Inside::Apart(k) => Step::Apart(k),
+            Inside::MapInit(k) => Step::MapInit(k),
+            Inside::MapInitRandom => Step::MapInitRandom,
             Inside::Unbatch(k) => {
                 return graph.map(move |n| Vec::from_iter((0..n % (k + 1)).map(|i| n ^ i))).unbatch();
             }
@@ -560,9 +581,12 @@ impl Spec {
         let random = |step: &Step| {
             use Step::*;
             match step {
-                Random | TryRandom(_) | Shuffle(_) | Sample(_) | SampleWith(_) => true,
+                Random | TryRandom(_) | MapInitRandom | Shuffle(_) | Sample(_) | SampleWith(_) => true,
                 InProcesses(part) => {
-                    part.steps.iter().any(|step| matches!(step, Inside::Random | Inside::TryRandom(_)))
+                    let random = |step: &Inside| {
+                        matches!(step, Inside::Random | Inside::TryRandom(_) | Inside::MapInitRandom)
+                    };
+                    part.steps.iter().any(random)
                 }
                 _ => false,
             }
@@ -602,7 +626,7 @@ impl Spec {
 impl Step {
     fn inputs_mut(&mut self) -> Vec<&mut Spec> {
         match self {
-            Step::Zip(a, _) => vec![a],
+            Step::Zip(a, _) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => vec![a],
             Step::Zip3(a, b) => vec![a, b],
             Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
                 inputs.iter_mut().collect()
@@ -615,7 +639,7 @@ impl Step {
     /// The graphs that are second inputs.
     fn inputs(&self) -> impl Iterator<Item = &Spec> {
         let inputs: Vec<&Spec> = match self {
-            Step::Zip(a, _) => vec![a],
+            Step::Zip(a, _) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => vec![a],
             Step::Zip3(a, b) => vec![a, b],
             Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
                 inputs.iter().collect()
@@ -638,7 +662,7 @@ impl Step {
             Mux(_, stop_at_first) => *stop_at_first,
             Mix(stop, _) => *stop != Stop::AllExhausted,
             Scan(_) | Enumerate | Through | Take(_) | Skip(_) | Cycle(_) | Cache(_) | Sample(_) => true,
-            Zip(..) | Zip3(..) | ForkZip(_) => true,
+            Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) => true,
             _ => false,
         }
     }
@@ -646,8 +670,10 @@ impl Step {
     /// Whether what comes out depends on which items are neighbours.
     fn groups(&self) -> bool {
         use Step::*;
-        matches!(self, Batch { .. } | Bucket { .. } | Padded(_) | Collate(_) | Rows(_) | CollateWith(_))
-            || self.inputs().any(Spec::groups)
+        matches!(
+            self,
+            Batch { .. } | Bucket { .. } | Padded(_) | PaddedPairs(_) | Collate(_) | Rows(_) | CollateWith(_)
+        ) || self.inputs().any(Spec::groups)
     }
 
     /// Whether it may end before its inputs do, so that some of what they made is never used.
@@ -657,7 +683,7 @@ impl Step {
             Scan(most) => most.is_some(),
             Mux(_, stop_at_first) => *stop_at_first,
             Mix(stop, _) => *stop != Stop::AllExhausted,
-            Take(_) | Cycle(_) | Zip(..) | Zip3(..) | ForkZip(_) => true,
+            Take(_) | Cycle(_) | Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) => true,
             _ => false,
         }
     }
@@ -710,6 +736,39 @@ impl Step {
                     let lengths = lengths.as_bytes().iter().map(|&byte| byte.into());
                     fold(batch.into_vec::<u64>().expect("of integers").into_iter().chain(lengths))
                 })
+            }
+            Step::PaddedPairs(size) => {
+                let pairs = graph.map(|n| (vec![n; (n % 4) as usize], n));
+                let padding = Padding::new(1).multiple_of(3);
+                pairs.padded_batch(size, (padding, ())).map(|((batch, lengths), labels)| {
+                    assert_eq!(batch.shape()[0], lengths.len());
+                    let values = [batch, labels].map(|tensor| tensor.into_vec::<u64>().expect("of integers"));
+                    fold(values.concat())
+                })
+            }
+            Step::MapInit(k) => graph.try_map_init(
+                || Ok::<_, Error>(Vec::new()),
+                move |seen: &mut Vec<u64>, n: u64| {
+                    seen.push(n);
+                    fails(k)(n)
+                },
+            ),
+            Step::MapInitRandom => graph.map_init_random(
+                || 0,
+                |sum, n, rng| {
+                    *sum ^= n;
+                    n ^ rng.below(1 << 20)
+                },
+            ),
+            Step::JoinByKey(ref other, keys, partner) => {
+                let inputs = (graph, other.grown(None, ranked).0);
+                let join = HashJoin::new(move |n: &u64| n % keys, move |n: &u64| n % keys);
+                joined(inputs, partner, join, HashJoin::strict, HashJoin::left)
+            }
+            Step::MergeJoin(ref other, keys, partner) => {
+                let inputs = (graph, other.grown(None, ranked).0);
+                let join = MergeJoin::new(move |n: &u64| n / keys, move |n: &u64| n / keys);
+                joined(inputs, partner, join, MergeJoin::strict, MergeJoin::left)
             }
             Step::Bucket { boundary, sizes, drop_last } => {
                 let pipe = BucketBatch::new(|n: &u64| (n % 20) as usize, [boundary], sizes);
@@ -796,6 +855,26 @@ impl Step {
     }
 }
 
+/// Joins by key, and makes an integer of each pair.
+fn joined<J, L>(
+    inputs: (Graph<u64>, Graph<u64>),
+    partner: Partner,
+    join: J,
+    strict: fn(J) -> J,
+    left: fn(J) -> L,
+) -> Graph<u64>
+where
+    J: Join<(u64, u64), Out = (u64, u64)>,
+    L: Join<(u64, u64), Out = (u64, Option<u64>)>,
+{
+    let pair = |(a, b): (u64, u64)| a.rotate_left(1) ^ b;
+    match partner {
+        Partner::Dropped => Graph::join(inputs, join).map(pair),
+        Partner::Fails => Graph::join(inputs, strict(join)).map(pair),
+        Partner::Left => Graph::join(inputs, left(join)).map(|(a, b)| a.rotate_left(1) ^ b.unwrap_or(77)),
+    }
+}
+
 /// A step; the graphs that are its inputs nest so deep. With `apart` some run in processes.
 fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
     let alone = prop_oneof![
@@ -816,6 +895,9 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
         1 => (0u64..50).prop_map(Step::Skip),
         1 => (1usize..12, any::<bool>()).prop_map(|(size, drop_last)| Step::Batch { size, drop_last }),
         1 => (1usize..12).prop_map(Step::Padded),
+        1 => (1usize..12).prop_map(Step::PaddedPairs),
+        1 => (2u64..40).prop_map(Step::MapInit),
+        1 => Just(Step::MapInitRandom),
         1 => (0usize..20, 1usize..6, 1usize..6, any::<bool>())
             .prop_map(|(boundary, a, b, drop_last)| Step::Bucket { boundary, sizes: [a, b], drop_last }),
         2 => (1usize..12).prop_map(Step::Rebatch),
@@ -849,6 +931,7 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
     }
     let input = || small_spec(depth - 1, apart);
     let inputs = || prop::collection::vec(input(), 1..3);
+    let partner = || prop_oneof![Just(Partner::Dropped), Just(Partner::Fails), Just(Partner::Left)];
     let stop = prop_oneof![
         Just(Stop::FirstExhausted),
         Just(Stop::AllExhausted),
@@ -859,6 +942,12 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
         24 => alone,
         1 => (input(), any::<bool>()).prop_map(|(other, strict)| Step::Zip(Box::new(other), strict)),
         1 => (input(), input()).prop_map(|(b, c)| Step::Zip3(Box::new(b), Box::new(c))),
+        1 => (input(), 1u64..60, partner()).prop_map(|(other, keys, partner)| {
+            Step::JoinByKey(Box::new(other), keys, partner)
+        }),
+        1 => (input(), 1u64..4, partner()).prop_map(|(other, keys, partner)| {
+            Step::MergeJoin(Box::new(other), keys, partner)
+        }),
         1 => inputs().prop_map(Step::Concat),
         1 => (inputs(), 1usize..4, 1usize..5).prop_map(|(inputs, cycle, block)| {
             Step::Interleave(inputs, cycle, block)
@@ -928,6 +1017,8 @@ fn part() -> impl Strategy<Value = Part> {
         1 => (1u64..4).prop_map(Inside::Wait),
         1 => Just(Inside::Blocking),
         1 => Just(Inside::Large),
+        1 => (2u64..40).prop_map(Inside::MapInit),
+        1 => Just(Inside::MapInitRandom),
         1 => (2u64..40).prop_map(Inside::Apart),
     ];
     let crosses = prop_oneof![

@@ -88,6 +88,26 @@ fn every_pipe_keeps_the_contract() {
         }),
         numbers(),
     );
+    checked.check(
+        MapInit::new(
+            || Ok::<_, Error>(Vec::new()),
+            move |seen: &mut Vec<u64>, n: u64| {
+                seen.push(n);
+                odd(n)
+            },
+        ),
+        numbers(),
+    );
+    checked.check(
+        MapInitRandom::new(
+            || Ok::<_, Error>(0),
+            |last: &mut u64, n: u64, rng: &mut datapipes::Rng| {
+                *last = n;
+                Ok::<_, Error>(n + rng.below(100))
+            },
+        ),
+        numbers(),
+    );
     checked.check(Filter::new(|n: &u64| n % 3 != 1), numbers());
     checked.check(FlatMap::new(|n: u64| 0..n % 4), numbers());
     // It looks at items in order, and does not end: what is behind its end would not come out.
@@ -123,6 +143,8 @@ fn every_pipe_keeps_the_contract() {
     checked.check(SampleWith::new(0.5), numbers());
     checked.check(Unbatch::new(), batches());
     checked.check(Pad::new(0u64), (0..8).map(|n| vec![vec![n; n as usize % 3], vec![n]]).collect());
+    checked
+        .check(Pad::new((0, ())), (0..8).map(|n| vec![(vec![n; n as usize % 3], n), (vec![n], 1)]).collect());
     checked.check(CollateWith::new(|batch: Vec<u64>| Ok::<_, Error>(batch.len())), batches());
     checked.check(Collate::new(), batches());
     // More than it may keep: what it keeps it gives without its input.
@@ -137,6 +159,12 @@ fn every_pipe_keeps_the_contract() {
 
     let inputs = || vec![Vec::from_iter(0..4u64), vec![10, 11], vec![]];
     checked.check_join(Concat::new(3), inputs());
+    let by_key = || HashJoin::new(|n: &u64| n % 5, |n: &u64| n % 7);
+    checked.check_join(by_key(), (numbers(), numbers()));
+    checked.check_join(by_key().left(), (numbers(), vec![3, 1, 9]));
+    let sorted = || MergeJoin::new(|n: &u64| n / 3, |n: &u64| n / 2);
+    checked.check_join(sorted(), (numbers(), vec![1, 3, 6, 9, 4]));
+    checked.check_join(sorted().left(), (numbers(), vec![1, 3, 6, 9, 4]));
     checked.check_join(Interleave::new(3, 2, 2), inputs());
     checked.check_join(Mix::new([2.0, 1.0, 1.0]), inputs());
     checked.check_join(Mux::new(3), inputs());

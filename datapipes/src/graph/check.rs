@@ -118,7 +118,16 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
             problems.extend(unread.map(|port| format!("{name}: nobody reads its output {port}")));
         }
 
-        let mut way = node.inputs.iter().map(|&(id, _)| ways[id]).reduce(Way::join).unwrap_or_default();
+        let (passed, lookups) = node.inputs_and_lookups();
+        let mut way = passed.iter().map(|&(id, _)| ways[id]).reduce(Way::join).unwrap_or_default();
+        let sharded =
+            lookups.iter().zip(passed.len()..).filter(|((id, _), _)| ways[*id].shards.1 > 0 && world > 1);
+        problems.extend(sharded.map(|(_, input)| {
+            format!(
+                "{name}: its input {input} is sharded, so each rank would look up in its own part only; put the sharding \
+                 filter above input 0 alone, or below the join"
+            )
+        }));
         // Where there is no end, there is nothing to divide.
         let above = node.inputs.first().and_then(|&(id, _)| lens[id]).filter(|&len| len != ENDLESS);
         match facts.role {
@@ -237,7 +246,12 @@ fn unsharded(flow: &Flow) -> Vec<&str> {
         sources.push(match (&node.node.op, node.hints().facts.role) {
             (Op::Source(_), _) => vec![id],
             (_, Role::Shard { .. }) => Vec::new(),
-            _ => node.inputs.iter().flat_map(|&(above, _)| sources[above].iter().copied()).collect(),
+            _ => node
+                .inputs_and_lookups()
+                .0
+                .iter()
+                .flat_map(|&(above, _)| sources[above].iter().copied())
+                .collect(),
         });
     }
     let mut ids = sources.swap_remove(flow.root.0);

@@ -28,6 +28,12 @@ impl FlowNode {
     pub(crate) fn hints(&self) -> &Hints {
         &self.node.hints
     }
+
+    /// The inputs whose items it passes on, and those that it looks things up in.
+    pub(crate) fn inputs_and_lookups(&self) -> (&[(usize, usize)], &[(usize, usize)]) {
+        let passed = if self.hints().facts.looks_up { 1 } else { usize::MAX };
+        self.inputs.split_at(passed.min(self.inputs.len()))
+    }
 }
 
 impl Flow {

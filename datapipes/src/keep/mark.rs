@@ -90,6 +90,18 @@ impl Keep {
         self.rewound = vec![items];
     }
 
+    /// The same of one of several inputs.
+    pub(crate) fn rewind_of(&mut self, input: usize, items: u64) {
+        self.rewound.resize(self.rewound.len().max(input + 1), 0);
+        self.rewound[input] = items;
+    }
+
+    /// It holds what is at these positions of one of several inputs; see [`hold`](Keep::hold).
+    pub(crate) fn hold_of(&mut self, input: usize, positions: Vec<u64>) {
+        self.held.resize(self.held.len().max(input + 1), Vec::new());
+        self.held[input] = positions;
+    }
+
     /// So much has been given to each output since the epoch began, though some of it may wait there. For a node whose
     /// outputs are not what it is asked for at the moment.
     pub(crate) fn outputs(&mut self, dealt: Vec<u64>) {

@@ -2,27 +2,30 @@
 
 use std::fmt;
 
-use crate::collate::pad;
 use crate::pipes::collate::collated;
-use crate::{Arity, Context, Element, Facts, Graph, Items, Pipe, Sequence, Tensor};
+use crate::{Arity, Context, Facts, Graph, Items, Padded, Pipe};
 
-/// Pads the sequences of a batch to the longest; see [`Graph::pad`].
+/// Pads the sequences of a batch; see [`Graph::pad`].
 #[derive(Clone, Debug)]
-pub struct Pad<E>(E);
+pub struct Pad<P>(P);
 
-impl<E: Element> Pad<E> {
-    /// With this value.
-    pub fn new(value: E) -> Self {
-        Pad(value)
+impl<P> Pad<P> {
+    /// As this says: a number, a [`Padding`](crate::Padding), a tuple of what each field is padded with.
+    pub fn new(pad: P) -> Self {
+        Pad(pad)
     }
 }
 
-impl<E: Element + fmt::Debug, S: Sequence<E> + Send + 'static> Pipe<Vec<S>> for Pad<E> {
-    type Out = (Tensor, Tensor);
+impl<T, P> Pipe<Vec<T>> for Pad<P>
+where
+    T: Padded<P, Batch: Send + 'static> + Send + 'static,
+    P: Clone + fmt::Debug + Send + Sync + 'static,
+{
+    type Out = T::Batch;
 
-    fn apply(&self, input: Items<Vec<S>>, cx: &Context) -> Items<(Tensor, Tensor)> {
-        let value = self.0;
-        collated(input, cx, move |sequences| pad(&sequences, value))
+    fn apply(&self, input: Items<Vec<T>>, cx: &Context) -> Items<T::Batch> {
+        let pad = self.0.clone();
+        collated(input, cx, move |samples| T::padded(samples, &pad))
     }
     fn is_shardable(&self) -> bool {
         true
@@ -33,58 +36,107 @@ impl<E: Element + fmt::Debug, S: Sequence<E> + Send + 'static> Pipe<Vec<S>> for 
     fn facts(&self) -> Facts {
         Facts::any_order().with_settings(format_args!("with {:?}", self.0))
     }
-    fn weigh(&self, (batch, lengths): &(Tensor, Tensor)) -> Option<usize> {
-        Some(batch.byte_len() + lengths.byte_len())
+    fn weigh(&self, batch: &T::Batch) -> Option<usize> {
+        T::weigh(batch)
     }
 }
 
-impl<S: Send + 'static> Graph<S> {
-    /// Groups consecutive sequences into batches of `size`, each padded with `pad` to its longest.
+impl<T: Send + 'static> Graph<T> {
+    /// Groups consecutive samples into batches of `size`, in which sequences are padded to the longest of their batch.
     ///
-    /// This is [`batch`](Graph::batch) and [`pad`](Graph::pad). A sequence is a `Vec` of numbers, or a [`Tensor`]
-    /// whose first axis may differ. Comes out: a tensor `[size, longest, ..]`, and the lengths as `[size]` of `i64`.
+    /// This is [`batch`](Graph::batch) and [`pad`](Graph::pad). A sequence is a `Vec` of numbers, or a
+    /// [`Tensor`](crate::Tensor) whose first axis may differ. What `pad` may be is told at [`Padded`]:
+    ///
+    /// - a number, for samples that are sequences: out come a tensor `[size, longest, ..]`, of the type of the sequences, and
+    ///   their lengths as `[size]` of `i64`;
+    /// - a [`Padding`](crate::Padding), to pad to a multiple or to a fixed length, or along all axes;
+    /// - a tuple for samples that are tuples, with `()` for what is collated as it is, such as labels;
+    /// - `[(key, number)]` for samples that are maps;
+    /// - `()` for a struct that says itself what is padded, by `#[derive(Collate)]` and `#[collate(pad = 0)]`; this is
+    ///   [`collate`](Graph::collate).
+    ///
     /// Where lengths differ much, [`bucket_batch`](Graph::bucket_batch) pads less.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) in the place of a batch whose sequences differ in more than
-    /// the first axis, or are not of the type of `pad`.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) in the place of a batch whose samples do not fit together, with the names of
+    /// the field and of two items; also where their type cannot hold the number.
     ///
     /// # Examples
     /// ```
     /// let words = datapipes::Graph::from_vec(vec![vec![1u32], vec![2, 3, 4], vec![]]);
-    /// let (ids, lengths) = words.padded_batch(3, 0u32).collect()?.remove(0);
+    /// let (ids, lengths) = words.padded_batch(3, 0).collect()?.remove(0);
     /// assert_eq!(ids.shape(), [3, 3]);
     /// assert_eq!(ids.as_slice::<u32>()?, [1, 0, 0, 2, 3, 4, 0, 0, 0]);
     /// assert_eq!(lengths.as_slice::<i64>()?, [1, 3, 0]);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    pub fn padded_batch<E: Element>(self, size: usize, pad: E) -> Graph<(Tensor, Tensor)>
+    /// With labels, and to a multiple of eight:
+    /// ```
+    /// use datapipes::{Graph, Padding};
+    /// let words = Graph::from_vec(vec![(vec![1u32], 7u8), (vec![2, 3, 4], 8)]);
+    /// let pad = (Padding::new(0).multiple_of(8), ());
+    /// let ((ids, lengths), labels) = words.padded_batch(2, pad).collect()?.remove(0);
+    /// assert_eq!((ids.shape(), lengths.as_slice::<i64>()?), (&[2, 8][..], &[1, 3][..]));
+    /// assert_eq!(labels.as_slice::<u8>()?, [7, 8]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn padded_batch<P>(self, size: usize, pad: P) -> Graph<T::Batch>
     where
-        S: Sequence<E>,
+        T: Padded<P, Batch: Send + 'static>,
+        P: Clone + fmt::Debug + Send + Sync + 'static,
     {
         self.batch(size).pad(pad)
     }
 }
 
-impl<S: Send + 'static> Graph<Vec<S>> {
-    /// Pads the sequences of each batch with `value` to the longest: the second half of
-    /// [`padded_batch`](Graph::padded_batch), for batches that were made in another way.
+impl<T: Send + 'static> Graph<Vec<T>> {
+    /// Pads the sequences of each batch: the second half of [`padded_batch`](Graph::padded_batch), for batches that were made
+    /// in another way.
     ///
     /// Runs on the CPU workers; order is kept.
     ///
     /// # Errors
     /// As [`padded_batch`](Graph::padded_batch).
-    pub fn pad<E: Element>(self, value: E) -> Graph<(Tensor, Tensor)>
+    pub fn pad<P>(self, pad: P) -> Graph<T::Batch>
     where
-        S: Sequence<E>,
+        T: Padded<P, Batch: Send + 'static>,
+        P: Clone + fmt::Debug + Send + Sync + 'static,
     {
-        self.pipe(Pad::new(value))
+        self.pipe(Pad::new(pad))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{DType, ErrorKind, Graph, Tensor};
+    use std::collections::HashMap;
+
+    use crate::{DType, ErrorKind, Graph, Padding, Tensor, testing};
+
+    #[test]
+    fn keeps_the_contract() {
+        let samples = |n: u64| (0..n % 4).map(|k| (vec![n; k as usize], n)).collect::<Vec<_>>();
+        testing::check_pipe(&super::Pad::new((0, ())), (0..8).map(samples).collect());
+    }
+
+    #[test]
+    fn padding_keeps_labels() {
+        let texts = Graph::range(0..5).map(|n| (vec![n as u32; n as usize], n as u8, n.to_string()));
+        let batches = texts.padded_batch(3, (1, (), ())).collect().unwrap();
+        let shapes: Vec<_> = batches.iter().map(|((ids, _), ..)| ids.shape().to_vec()).collect();
+        assert_eq!(shapes, [[3, 2], [2, 4]]);
+        let ((ids, lengths), labels, names) = &batches[1];
+        assert_eq!(ids.as_slice::<u32>().unwrap(), [3, 3, 3, 1, 4, 4, 4, 4]);
+        assert_eq!(lengths.as_slice::<i64>().unwrap(), [3, 4]);
+        assert_eq!((labels.as_bytes(), &names[..]), (&[3, 4][..], &["3".to_owned(), "4".to_owned()][..]));
+
+        let maps = Graph::range(1..4).map(|n| {
+            let tensor = |len| Tensor::from_vec(vec![n; len], [len]).unwrap();
+            HashMap::from([("ids".to_owned(), tensor(n as usize)), ("label".to_owned(), tensor(1))])
+        });
+        let (batch, lengths) = maps.padded_batch(3, [("ids", Padding::new(0))]).collect().unwrap().remove(0);
+        assert_eq!((batch["ids"].shape(), batch["label"].shape()), (&[3, 3][..], &[3, 1][..]));
+        assert_eq!(lengths["ids"].as_slice::<i64>().unwrap(), [1, 2, 3]);
+    }
 
     #[test]
     fn sequences_that_differ_elsewhere_are_named() {
@@ -96,6 +148,12 @@ mod tests {
             error.to_string().contains("0:0 has steps of shape [2], 0:2 has steps of shape [4]"),
             "{error}"
         );
+        let labels = Graph::from_vec(vec![vec![1u8], vec![], vec![2]]).map(|label| (vec![1i64], label));
+        let error = labels.padded_batch(3, (0, ())).collect().unwrap_err().to_string();
+        assert!(error.ends_with("1: 0:0 has length 1, 0:1 has length 0"), "{error}");
+        let long = Graph::from_vec(vec![vec![1u8], vec![1; 9]]).padded_batch(2, Padding::new(0).length(4));
+        let error = long.collect().unwrap_err().to_string();
+        assert!(error.ends_with("shape mismatch: 0:1 has 9 steps, more than the 4 to pad to"), "{error}");
     }
 
     #[test]

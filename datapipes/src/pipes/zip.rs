@@ -1,4 +1,4 @@
-//! Pairs the items of several inputs.
+//! Pairs the items of several inputs, by their places.
 
 use futures::StreamExt;
 
@@ -31,7 +31,7 @@ impl Zip {
     }
 
     fn facts(&self) -> Facts {
-        Facts::default().with_settings(if self.strict { "strict" } else { "" })
+        Facts::default().with_pairs().with_settings(if self.strict { "strict" } else { "" })
     }
 }
 
@@ -117,6 +117,10 @@ impl<A: Send + 'static> Graph<A> {
     /// that those behind keep their partners. What the longer input has left is not asked for; [`Zip::strict`] makes
     /// it an error. For three inputs see [`zip3`](Graph::zip3). Runs in one place, in order; both inputs are read one item at a
     /// time.
+    ///
+    /// Pairs are right only if both give the same samples in the same sequence, as the outputs of a [`fork`](Graph::fork) do through steps
+    /// of one in, one out. Where they come from different sources, or one was filtered or shuffled by itself,
+    /// [`explain`](crate::DataLoader::explain) remarks on it; [`join_by_key`](Graph::join_by_key) pairs by key.
     ///
     /// # Examples
     /// ```

@@ -1,5 +1,6 @@
 //! Where each part of a graph runs: a pure function of graph, hints and settings.
 
+mod pairing;
 mod resuming;
 
 use std::fmt;
@@ -410,6 +411,9 @@ impl Explain<'_> {
             write!(f, "  (in this process, since there are no workers)")?;
         } else if node.node.part.is_some() && !PROCESSES {
             write!(f, "  (on threads: processes of their own are for Linux only)")?;
+        }
+        if let Some(remark) = pairing::remark(self.flow, id) {
+            write!(f, "  {remark}")?;
         }
         if self.settings.resumable
             && let Some(cost) = self.plan.cost_of_resuming(self.flow, id)

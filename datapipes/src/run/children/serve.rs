@@ -5,8 +5,8 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use std::time::Instant;
 
@@ -15,13 +15,14 @@ use tokio::runtime::Handle;
 use super::isolate;
 use super::log::Lines;
 use super::protocol::{Counted, Done, Grants, Hello, JobFacts, Order, Report, counted, whole};
-use crate::context::{Counters, RunInfo};
+use crate::context::{Counters, RunInfo, Shared};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
 use crate::rows::{Granted, Memory, RowCursor};
 use crate::run::morsel::{Chain, Link};
 use crate::run::scope::Scope;
+use crate::sync::lock;
 use crate::wire::{ChunkWire, Parcel, damaged};
 use crate::{Context, Error, ErrorKind, Result, Wire, Writer};
 
@@ -76,6 +77,8 @@ struct Part {
     /// Which of the nodes fills rows of batches.
     fills: Option<usize>,
     lines: Arc<Lines>,
+    /// What its nodes share, of the epoch that had a piece last.
+    shared: Mutex<(u64, Arc<Shared>)>,
 }
 
 impl Part {
@@ -116,7 +119,23 @@ impl Part {
         for (node, (name, source)) in flow.nodes[1..].iter_mut().zip(hello.names.iter().zip(hello.sources)) {
             (node.name, node.source) = (name.as_str().into(), source);
         }
-        Ok(Part { flow, input, output, overlap: hello.overlap.max(1), fills: hello.fills, lines })
+        Ok(Part {
+            flow,
+            input,
+            output,
+            overlap: hello.overlap.max(1),
+            fills: hello.fills,
+            lines,
+            shared: Mutex::default(),
+        })
+    }
+
+    fn shared(&self, epoch: u64) -> Arc<Shared> {
+        let mut shared = lock(&self.shared);
+        if shared.0 != epoch {
+            *shared = (epoch, Arc::default());
+        }
+        shared.1.clone()
     }
 
     /// Starts a piece of work.
@@ -129,6 +148,7 @@ impl Part {
             uneven: facts.run.uneven,
             cancelled: cancelled.clone(),
             offload: Some(Arc::new(Scope::new(Handle::current(), None))),
+            shared: self.shared(facts.run.epoch),
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..].iter().map(|_| Arc::default()).collect();
         let links =

@@ -113,6 +113,7 @@ impl EpochRun {
     /// The epoch is over, by its end or by being dropped. Every stream of it ends at its next item.
     pub(super) fn cancel(&self) {
         self.info.cancelled.store(true, Ordering::Relaxed);
+        self.info.shared.clear();
         let now = self.begun.elapsed().as_nanos() as u64;
         if self.ended.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.log.finish(self.counts().0);

@@ -117,6 +117,7 @@ impl Engine {
             uneven: share.uneven,
             cancelled: Arc::new(AtomicBool::new(false)),
             offload,
+            shared: Arc::default(),
         };
         Ok((scope, info))
     }

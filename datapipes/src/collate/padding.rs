@@ -1,0 +1,686 @@
+//! Pads sequences of different lengths, so that they make one batch.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+use half::{bf16, f16};
+
+use super::{Collate, all_or_none, columns, named, weigh_tensor};
+use crate::tensor::{checked_len, with_dtype};
+use crate::{DType, Element, Error, ErrorKind, Mismatch, Result, Tensor};
+
+/// A sequence whose length may differ from sample to sample: a `Vec` of numbers, or a [`Tensor`] whose first axis is the
+/// sequence.
+pub trait Sequence {
+    /// The type of its numbers.
+    fn dtype(&self) -> DType;
+
+    /// The length along each axis, the first of which is the number of steps.
+    fn shape(&self) -> Vec<usize>;
+
+    /// Its numbers, row-major, in the machine's byte order and aligned for their type.
+    fn as_bytes(&self) -> &[u8];
+}
+
+impl<E: Element> Sequence for Vec<E> {
+    fn dtype(&self) -> DType {
+        E::DTYPE
+    }
+    fn shape(&self) -> Vec<usize> {
+        vec![self.len()]
+    }
+    fn as_bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+}
+
+impl Sequence for Tensor {
+    fn dtype(&self) -> DType {
+        Tensor::dtype(self)
+    }
+    fn shape(&self) -> Vec<usize> {
+        Tensor::shape(self).to_vec()
+    }
+    fn as_bytes(&self) -> &[u8] {
+        Tensor::as_bytes(self)
+    }
+}
+
+/// What sequences are padded with, and to which length.
+///
+/// Sequences are padded behind their end, to the longest of the batch unless said otherwise. The first axis alone may differ,
+/// as for PyTorch's `pad_sequence`; [`all_axes`](Padding::all_axes) pads every axis, as tf.data's `padded_batch` does. The batch
+/// has the type of the sequences: the value is converted to it, and one that the type cannot hold (`-1` for `u8`, `0.5` for
+/// `i64`) is an error, never another number. A float is rounded to the nearest of a smaller type.
+///
+/// Any number becomes a `Padding` by `into`, so methods that take one take a number as well.
+///
+/// # Examples
+/// In a [`Collate`] of one's own:
+/// ```
+/// use datapipes::{Collate, Padding, Result, Tensor};
+///
+/// struct Text { ids: Vec<u32>, label: u8 }
+/// struct Texts { ids: Tensor, mask: Tensor, labels: Tensor }
+///
+/// impl Collate for Text {
+///     type Batch = Texts;
+///     fn collate(items: Vec<Self>) -> Result<Texts> {
+///         let (ids, labels): (Vec<_>, Vec<_>) = items.into_iter().map(|text| (text.ids, text.label)).unzip();
+///         let (ids, lengths) = Padding::new(0).multiple_of(4).pad(&ids)?;
+///         Ok(Texts { mask: Padding::mask(&ids, &lengths)?, ids, labels: Collate::collate(labels)? })
+///     }
+/// }
+///
+/// let texts = vec![Text { ids: vec![7, 8], label: 1 }, Text { ids: vec![9], label: 2 }];
+/// let batch = Text::collate(texts)?;
+/// assert_eq!(batch.ids.as_slice::<u32>()?, [7, 8, 0, 0, 9, 0, 0, 0]);
+/// assert_eq!(batch.mask.as_slice::<bool>()?[..4], [true, true, false, false]);
+/// assert_eq!(batch.labels.as_slice::<u8>()?, [1, 2]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq)]
+pub struct Padding {
+    value: Value,
+    /// The type of a batch of no sequences.
+    dtype: DType,
+    multiple: usize,
+    length: Option<usize>,
+    all_axes: bool,
+}
+
+/// Any number.
+#[derive(Clone, Copy, PartialEq)]
+enum Value {
+    Int(i128),
+    Float(f64),
+    Bool(bool),
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Int(value) => value.fmt(f),
+            Value::Float(value) => value.fmt(f),
+            Value::Bool(value) => value.fmt(f),
+        }
+    }
+}
+
+/// The value and what else was said: `0, to a multiple of 8`. It is part of the settings in a state.
+impl fmt::Debug for Padding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)?;
+        match (self.length, self.multiple) {
+            (Some(length), _) => write!(f, ", to {length}")?,
+            (None, 0 | 1) => {}
+            (None, multiple) => write!(f, ", to a multiple of {multiple}")?,
+        }
+        f.write_str(if self.all_axes { ", all axes" } else { "" })
+    }
+}
+
+/// A number of a known type, as any number and back.
+trait Number: Element {
+    fn of(value: Value) -> Option<Self>;
+}
+
+macro_rules! integers {
+    ($($type:ty)*) => {$(
+        impl From<$type> for Value {
+            fn from(value: $type) -> Self {
+                Value::Int(value.into())
+            }
+        }
+        impl Number for $type {
+            fn of(value: Value) -> Option<Self> {
+                match value {
+                    Value::Int(value) => value.try_into().ok(),
+                    // The cast saturates, so what is out of range does not come back.
+                    Value::Float(value) => (value as i128 as f64 == value).then_some(value as i128)?.try_into().ok(),
+                    Value::Bool(_) => None,
+                }
+            }
+        }
+    )*};
+}
+
+macro_rules! floats {
+    ($($type:ty, $from:expr;)*) => {$(
+        impl From<$type> for Value {
+            fn from(value: $type) -> Self {
+                Value::Float(value.into())
+            }
+        }
+        impl Number for $type {
+            fn of(value: Value) -> Option<Self> {
+                match value {
+                    Value::Int(value) => {
+                        let float = $from(value as f64);
+                        (f64::from(float) as i128 == value).then_some(float)
+                    }
+                    Value::Float(value) => {
+                        let float = $from(value);
+                        (f64::from(float).is_finite() || !value.is_finite()).then_some(float)
+                    }
+                    Value::Bool(_) => None,
+                }
+            }
+        }
+    )*};
+}
+
+integers!(u8 i8 u16 i16 u32 i32 u64 i64);
+floats! {
+    f16, f16::from_f64;
+    bf16, bf16::from_f64;
+    f32, (|value: f64| value as f32);
+    f64, std::convert::identity;
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Value::Bool(value)
+    }
+}
+
+impl Number for bool {
+    fn of(value: Value) -> Option<Self> {
+        match value {
+            Value::Bool(value) => Some(value),
+            Value::Int(0) => Some(false),
+            Value::Int(1) => Some(true),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! paddings {
+    ($($type:ty)*) => {$(
+        impl From<$type> for Padding {
+            fn from(value: $type) -> Self {
+                Padding { value: value.into(), dtype: <$type>::DTYPE, multiple: 1, length: None, all_axes: false }
+            }
+        }
+    )*};
+}
+
+paddings!(u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 bool);
+
+impl Padding {
+    /// With this number, to the longest.
+    pub fn new(value: impl Element + Into<Padding>) -> Self {
+        value.into()
+    }
+
+    /// To the longest, rounded up to a multiple of so many steps; with [`all_axes`](Padding::all_axes) along each axis.
+    pub fn multiple_of(self, steps: usize) -> Self {
+        Padding { multiple: steps, ..self }
+    }
+
+    /// To so many steps, whatever the longest has. A sequence that has more is an error: this cuts nothing off.
+    pub fn length(self, steps: usize) -> Self {
+        Padding { length: Some(steps), ..self }
+    }
+
+    /// Along every axis that differs, not the first alone: pictures of different sizes, lists of lists. The lengths then are
+    /// those along all axes of a sequence, `[n, axes]`.
+    pub fn all_axes(self) -> Self {
+        Padding { all_axes: true, ..self }
+    }
+
+    /// Pads sequences: a tensor `[n, longest, ..]`, and their lengths before that, `[n]` of `i64`.
+    ///
+    /// Sequences of length 0 are all padding. No sequences make a batch `[0, 0]` of the type of the value.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] that names the items, if they differ in an axis that is not padded, in the number of axes or in type;
+    /// if one has no axis, or more steps than [`length`](Padding::length) says; if their type cannot hold the value.
+    pub fn pad<S: Sequence>(&self, items: &[S]) -> Result<(Tensor, Tensor)> {
+        let Some(first) = items.first() else {
+            return Ok((Tensor::zeros(self.dtype, [0, 0])?, Tensor::list::<i64>(Vec::new())));
+        };
+        let shapes: Vec<Vec<usize>> = items.iter().map(S::shape).collect();
+        let dtype = first.dtype();
+        for (place, (item, shape)) in items.iter().zip(&shapes).enumerate() {
+            Mismatch::unless_equal("dtype", (0, dtype), (place, item.dtype()))?;
+            if shape.is_empty() {
+                return Err(Mismatch::of(place, "shape [], which is no sequence").into());
+            }
+            let same =
+                if self.all_axes { shape.len() == shapes[0].len() } else { shape[1..] == shapes[0][1..] };
+            if !same {
+                let has = |place: usize| format!("steps of shape {:?}", &shapes[place][1..]);
+                return Err(Mismatch::new((0, has(0)), (place, has(place))).into());
+            }
+        }
+        let padded = if self.all_axes { shapes[0].len() } else { 1 };
+        let mut shape = vec![items.len()];
+        for axis in 0..shapes[0].len() {
+            let longest = shapes.iter().map(|shape| shape[axis]).max().unwrap_or(0);
+            shape.push(match self.length.filter(|_| axis == 0) {
+                Some(length) if longest > length => {
+                    let place = shapes.iter().position(|shape| shape[0] > length).unwrap_or(0);
+                    let has = format!("{} steps, more than the {length} to pad to", shapes[place][0]);
+                    return Err(Mismatch::of(place, has).into());
+                }
+                Some(length) => length,
+                // What overflows is found to be too large below.
+                None if axis < padded => {
+                    longest.checked_next_multiple_of(self.multiple).unwrap_or(usize::MAX)
+                }
+                None => longest,
+            });
+        }
+        let len = checked_len(&shape, dtype)?;
+        let values = with_dtype!(dtype, T => {
+            let Some(value) = <T as Number>::of(self.value) else {
+                let has = format!("dtype {dtype}, which cannot hold the padding {:?}", self.value);
+                return Err(Mismatch::of(0, has).into());
+            };
+            let mut values = vec![value; len];
+            for ((item, from), to) in items.iter().zip(&shapes).zip(values.chunks_mut((len / items.len()).max(1))) {
+                place(typed::<T>(item.as_bytes())?, from, to, &shape[1..]);
+            }
+            Tensor::from_vec(values, shape)?
+        });
+        let lengths: Vec<i64> =
+            shapes.iter().flat_map(|shape| shape[..padded].iter().map(|&length| length as i64)).collect();
+        let lengths = match self.all_axes {
+            true => Tensor::from_vec(lengths, [items.len(), padded])?,
+            false => Tensor::list(lengths),
+        };
+        Ok((values, lengths))
+    }
+
+    /// Returns where a padded batch has steps of its sequences, and not padding: `bool`, of shape `[n, longest]`, or of the
+    /// batch's own for [`all_axes`](Padding::all_axes). It takes the two tensors of [`pad`](Padding::pad).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] if the lengths are not of that batch.
+    pub fn mask(batch: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+        let axes = lengths.shape().get(1).copied().unwrap_or(1);
+        let Some(shape) = batch.shape().get(..=axes).filter(|shape| shape.first() == lengths.shape().first())
+        else {
+            let (batch, lengths) = (batch.shape(), lengths.shape());
+            let message = format!("lengths of shape {lengths:?} for a batch of shape {batch:?}");
+            return Err(Error::new(ErrorKind::Shape, message));
+        };
+        let len = checked_len(shape, DType::Bool)?;
+        let mut mask = vec![false; len];
+        let lengths = lengths.as_slice::<i64>()?;
+        for (item, to) in lengths.chunks(axes.max(1)).zip(mask.chunks_mut((len / shape[0].max(1)).max(1))) {
+            let from: Vec<usize> =
+                item.iter().map(|&length| length.try_into().unwrap_or(usize::MAX)).collect();
+            if from.iter().zip(&shape[1..]).any(|(from, to)| from > to) {
+                let message = format!("lengths {item:?} in a batch of shape {shape:?}");
+                return Err(Error::new(ErrorKind::Shape, message));
+            }
+            place(&vec![true; from.iter().product()], &from, to, &shape[1..]);
+        }
+        Tensor::from_vec(mask, shape.to_vec())
+    }
+}
+
+fn typed<T: Element>(bytes: &[u8]) -> Result<&[T]> {
+    if bytes.is_empty() {
+        // An empty slice need not be aligned.
+        return Ok(&[]);
+    }
+    bytemuck::checked::try_cast_slice(bytes).map_err(|error| {
+        Error::new(ErrorKind::Shape, format!("bytes of a sequence that are no {}: {error}", T::DTYPE))
+    })
+}
+
+/// Copies a box of numbers to the corner of a larger one.
+fn place<T: Copy>(from: &[T], shape: &[usize], to: &mut [T], target: &[usize]) {
+    if from.is_empty() {
+        return;
+    }
+    if shape[1..] == target[1..] {
+        return to[..from.len()].copy_from_slice(from);
+    }
+    let (small, large) = (from.len() / shape[0], target[1..].iter().product());
+    for (from, to) in from.chunks(small).zip(to.chunks_mut(large)) {
+        place(from, &shape[1..], to, &target[1..]);
+    }
+}
+
+/// What can be padded as a whole: a [`Sequence`], a map of them, an `Option` of one.
+///
+/// A batch is two things of one structure: the padded sequences, and their lengths.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be padded",
+    note = "a `Vec` of numbers and a `Tensor` can be, and maps of those; for others implement `Collate` by `Padding::pad`"
+)]
+pub trait Ragged: Sized {
+    /// The padded sequences: a [`Tensor`], or a map of them.
+    type Values;
+    /// Their lengths: a [`Tensor`] of `i64`, or a map of them.
+    type Lengths;
+
+    /// Pads a list of samples.
+    ///
+    /// # Errors
+    /// As [`Padding::pad`].
+    fn pad(items: Vec<Self>, padding: &Padding) -> Result<(Self::Values, Self::Lengths)>;
+
+    /// About how many bytes padded sequences keep alive.
+    fn weigh(values: &Self::Values) -> usize;
+}
+
+impl<S: Sequence> Ragged for S {
+    type Values = Tensor;
+    type Lengths = Tensor;
+
+    fn pad(items: Vec<Self>, padding: &Padding) -> Result<(Tensor, Tensor)> {
+        padding.pad(&items)
+    }
+    fn weigh(values: &Tensor) -> usize {
+        weigh_tensor(values).unwrap_or(0)
+    }
+}
+
+impl<R: Ragged> Ragged for Option<R> {
+    type Values = Option<R::Values>;
+    type Lengths = Option<R::Lengths>;
+
+    fn pad(items: Vec<Self>, padding: &Padding) -> Result<(Self::Values, Self::Lengths)> {
+        let items = all_or_none(items)?;
+        Ok(items.map(|items| R::pad(items, padding)).transpose()?.unzip())
+    }
+    fn weigh(values: &Self::Values) -> usize {
+        values.as_ref().map_or(0, R::weigh)
+    }
+}
+
+/// How a list of samples becomes one batch of which some parts are padded, as `P` says; see
+/// [`Graph::padded_batch`](crate::Graph::padded_batch).
+///
+/// | samples | `P` | batch |
+/// |---|---|---|
+/// | sequences, maps of sequences | a number, or a [`Padding`] | the padded sequences, and their lengths |
+/// | tuples | a tuple, with something for each field | tuple of batches |
+/// | maps | `[(key, number or Padding); N]`: these are padded, other keys are not | map of batches, and map of the lengths of those |
+/// | anything that is [`Collate`] | `()` | as `collate`, which a struct with `#[collate(pad = 0)]` pads itself |
+#[diagnostic::on_unimplemented(
+    message = "a list of `{Self}` cannot be padded by `{P}`",
+    note = "say a number or a `Padding` for a sequence, `()` for what is not to be padded, a tuple of these for a tuple"
+)]
+pub trait Padded<P>: Sized {
+    /// The batch.
+    type Batch;
+
+    /// Makes one batch of the samples.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Shape`] that names the field and two items, if they do not fit together.
+    fn padded(items: Vec<Self>, pad: &P) -> Result<Self::Batch>;
+
+    /// About how many bytes a batch keeps alive; `None` for its size alone.
+    fn weigh(_batch: &Self::Batch) -> Option<usize> {
+        None
+    }
+}
+
+impl<T: Collate> Padded<()> for T {
+    type Batch = T::Batch;
+
+    fn padded(items: Vec<Self>, _: &()) -> Result<T::Batch> {
+        T::collate(items)
+    }
+    fn weigh(batch: &T::Batch) -> Option<usize> {
+        <T as Collate>::weigh(batch)
+    }
+}
+
+impl<R: Ragged> Padded<Padding> for R {
+    type Batch = (R::Values, R::Lengths);
+
+    fn padded(items: Vec<Self>, pad: &Padding) -> Result<Self::Batch> {
+        R::pad(items, pad)
+    }
+    fn weigh((values, _): &Self::Batch) -> Option<usize> {
+        Some(R::weigh(values))
+    }
+}
+
+impl<R: Ragged, E: Element + Into<Padding>> Padded<E> for R {
+    type Batch = (R::Values, R::Lengths);
+
+    fn padded(items: Vec<Self>, pad: &E) -> Result<Self::Batch> {
+        R::pad(items, &(*pad).into())
+    }
+    fn weigh((values, _): &Self::Batch) -> Option<usize> {
+        Some(R::weigh(values))
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $pad:ident $place:tt $column:ident),*) => {
+        impl<$($name: Padded<$pad>, $pad),*> Padded<($($pad,)*)> for ($($name,)*) {
+            type Batch = ($($name::Batch,)*);
+
+            fn padded(items: Vec<Self>, pad: &($($pad,)*)) -> Result<Self::Batch> {
+                $(let mut $column = Vec::with_capacity(items.len());)*
+                for item in items {
+                    $($column.push(item.$place);)*
+                }
+                Ok(($(named($place, $name::padded($column, &pad.$place))?,)*))
+            }
+            fn weigh(batch: &Self::Batch) -> Option<usize> {
+                Some(0 $(+ $name::weigh(&batch.$place).unwrap_or(size_of::<$name::Batch>()))*)
+            }
+        }
+    };
+}
+
+tuples!(A PA 0 a);
+tuples!(A PA 0 a, B PB 1 b);
+tuples!(A PA 0 a, B PB 1 b, C PC 2 c);
+tuples!(A PA 0 a, B PB 1 b, C PC 2 c, D PD 3 d);
+tuples!(A PA 0 a, B PB 1 b, C PC 2 c, D PD 3 d, E PE 4 e);
+tuples!(A PA 0 a, B PB 1 b, C PC 2 c, D PD 3 d, E PE 4 e, F PF 5 f);
+
+macro_rules! maps {
+    ($map:ident<K, $value:ident $(, $state:ident)?>, $($bound:tt)*) => {
+        impl<K: $($bound)*, V: Ragged $(, $state: BuildHasher + Default)?> Ragged for $map<K, V $(, $state)?> {
+            type Values = $map<K, V::Values $(, $state)?>;
+            type Lengths = $map<K, V::Lengths $(, $state)?>;
+
+            fn pad(items: Vec<Self>, padding: &Padding) -> Result<(Self::Values, Self::Lengths)> {
+                let pad = |_: &K, column| V::pad(column, padding);
+                let batches: Vec<(K, _)> = columns(items, |map, key| map.remove(key), pad)?;
+                Ok(batches.into_iter().map(|(key, (values, lengths))| ((key.clone(), values), (key, lengths))).unzip())
+            }
+            fn weigh(values: &Self::Values) -> usize {
+                values.values().map(V::weigh).sum()
+            }
+        }
+
+        /// These keys are padded, each with its own value; the others are collated as they are.
+        impl<K, V, $($state,)? Q, P, const N: usize> Padded<[(Q, P); N]> for $map<K, V $(, $state)?>
+        where
+            K: $($bound)* + PartialEq<Q>,
+            V: Ragged + Collate<Batch = <V as Ragged>::Values>,
+            $($state: BuildHasher + Default,)?
+            Q: fmt::Debug,
+            P: Copy + Into<Padding>,
+        {
+            type Batch = (<Self as Ragged>::Values, <Self as Ragged>::Lengths);
+
+            fn padded(items: Vec<Self>, pad: &[(Q, P); N]) -> Result<Self::Batch> {
+                if let Some(first) = items.first()
+                    && let Some((key, _)) = pad.iter().find(|(key, _)| !first.keys().any(|other| other == key))
+                {
+                    return Err(Mismatch::of(0, format!("no key {key:?}, which is to be padded")).into());
+                }
+                let batch = |key: &K, column| match pad.iter().find(|(padded, _)| key == padded) {
+                    Some((_, padding)) => {
+                        V::pad(column, &(*padding).into()).map(|(values, lengths)| (values, Some(lengths)))
+                    }
+                    None => Ok((V::collate(column)?, None)),
+                };
+                let batches: Vec<(K, _)> = columns(items, |map, key| map.remove(key), batch)?;
+                let (mut all, mut lengths) = Self::Batch::default();
+                for (key, (values, lens)) in batches {
+                    lengths.extend(lens.map(|lens| (key.clone(), lens)));
+                    all.insert(key, values);
+                }
+                Ok((all, lengths))
+            }
+            fn weigh((values, _): &Self::Batch) -> Option<usize> {
+                Some(<Self as Ragged>::weigh(values))
+            }
+        }
+    };
+}
+
+maps!(HashMap<K, V, S>, Eq + Hash + Clone + fmt::Debug);
+maps!(BTreeMap<K, V>, Ord + Clone + fmt::Debug);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said<B: fmt::Debug>(result: Result<B>) -> String {
+        result.unwrap_err().to_string().replace("shape mismatch: ", "")
+    }
+
+    #[test]
+    fn sequences_are_padded_to_the_longest() {
+        let (rows, lengths) = Padding::new(9u8).pad(&[vec![1u8, 2], vec![], vec![3]]).unwrap();
+        assert_eq!((rows.shape(), rows.as_bytes()), (&[3, 2][..], &[1, 2, 9, 9, 3, 9][..]));
+        assert_eq!(lengths.as_slice::<i64>().unwrap(), [2, 0, 1]);
+        let steps = |n: usize, width: usize| Tensor::zeros(DType::F32, [n, width]).unwrap();
+        assert_eq!(Padding::new(0).pad(&[steps(1, 2), steps(4, 2)]).unwrap().0.shape(), [2, 4, 2]);
+        let error = said(Padding::new(0).pad(&[steps(1, 2), steps(4, 3)]));
+        assert_eq!(error, "item 0 has steps of shape [2], item 1 has steps of shape [3]");
+        let error = said(Padding::new(0).pad(&[Tensor::scalar(1u8)]));
+        assert_eq!(error, "item 0 has shape [], which is no sequence");
+        let error = said(Padding::new(0).pad(&[steps(1, 1), Tensor::zeros(DType::U8, [1, 1]).unwrap()]));
+        assert_eq!(error, "item 0 has dtype f32, item 1 has dtype u8");
+        let (none, lengths) = Padding::new(0u16).pad::<Vec<u16>>(&[]).unwrap();
+        assert_eq!((none.shape(), none.dtype(), lengths.len()), (&[0, 0][..], DType::U16, 0));
+        // All axes of length zero, and some.
+        assert_eq!(Padding::new(0).pad(&[steps(0, 0), steps(0, 0)]).unwrap().0.shape(), [2, 0, 0]);
+        assert_eq!(Padding::new(0).all_axes().pad(&[steps(2, 0), steps(0, 3)]).unwrap().0.shape(), [2, 2, 3]);
+    }
+
+    #[test]
+    fn a_multiple_and_a_fixed_length_are_kept() {
+        let rows = [vec![1i64, 2, 3], vec![4]];
+        let shape = |padding: Padding| padding.pad(&rows).map(|(rows, _)| rows.shape().to_vec());
+        assert_eq!(shape(Padding::new(0).multiple_of(8)).unwrap(), [2, 8]);
+        assert_eq!(shape(Padding::new(0).multiple_of(3)).unwrap(), [2, 3]);
+        assert_eq!(shape(Padding::new(0).length(5)).unwrap(), [2, 5]);
+        assert_eq!(said(shape(Padding::new(0).length(2))), "item 0 has 3 steps, more than the 2 to pad to");
+        assert!(shape(Padding::new(0).multiple_of(usize::MAX)).is_err());
+        assert!(shape(Padding::new(0).multiple_of(0)).is_err());
+    }
+
+    #[test]
+    fn all_axes_are_padded_where_it_is_said() {
+        let picture = |height: usize, width: usize, fill: u8| {
+            Tensor::from_vec(vec![fill; height * width], [height, width]).unwrap()
+        };
+        let padding = Padding::new(0).all_axes();
+        let (batch, sizes) = padding.pad(&[picture(1, 3, 7), picture(2, 2, 8)]).unwrap();
+        assert_eq!(
+            (batch.shape(), batch.as_bytes()),
+            (&[2, 2, 3][..], &[7, 7, 7, 0, 0, 0, 8, 8, 0, 8, 8, 0][..])
+        );
+        assert_eq!((sizes.shape(), sizes.as_slice::<i64>().unwrap()), (&[2, 2][..], &[1, 3, 2, 2][..]));
+        let mask = Padding::mask(&batch, &sizes).unwrap();
+        assert_eq!(mask.shape(), batch.shape());
+        assert_eq!(mask.as_bytes(), [1, 1, 1, 0, 0, 0, 1, 1, 0, 1, 1, 0]);
+        assert_eq!(padding.multiple_of(4).pad(&[picture(1, 3, 7)]).unwrap().0.shape(), [1, 4, 4]);
+        assert!(padding.pad(&[picture(1, 3, 7), picture(3, 1, 1).reshape([3]).unwrap()]).is_err());
+    }
+
+    #[test]
+    fn the_mask_says_where_no_padding_is() {
+        let (batch, lengths) =
+            Padding::new(0f32).length(3).pad(&[vec![0f32, 1.0], vec![], vec![1.0; 3]]).unwrap();
+        let mask = Padding::mask(&batch, &lengths).unwrap();
+        assert_eq!((mask.shape(), mask.as_bytes()), (&[3, 3][..], &[1, 1, 0, 0, 0, 0, 1, 1, 1][..]));
+        assert!(Padding::mask(&batch, &Tensor::list(vec![1i64])).is_err());
+        assert!(Padding::mask(&batch, &Tensor::list(vec![4i64, 0, 0])).is_err());
+        assert!(Padding::mask(&batch, &Tensor::list(vec![-1i64, 0, 0])).is_err());
+        assert!(Padding::mask(&Tensor::scalar(1u8), &lengths).is_err());
+        assert!(Padding::mask(&batch, &Tensor::scalar(1i64)).is_err());
+    }
+
+    #[test]
+    fn the_type_is_kept_and_a_value_that_it_cannot_hold_is_an_error() {
+        fn padded<E: Element>(padding: impl Element + Into<Padding>) -> Option<E> {
+            let (batch, _) = Padding::new(padding).length(1).pad(&[Vec::<E>::new()]).ok()?;
+            assert_eq!(batch.dtype(), E::DTYPE);
+            Some(batch.as_slice::<E>().unwrap()[0])
+        }
+        assert_eq!(padded::<u8>(255), Some(255));
+        assert_eq!(padded::<u8>(256), None);
+        assert_eq!(padded::<u8>(-1), None);
+        assert_eq!(padded::<i64>(-100), Some(-100));
+        assert_eq!(padded::<i64>(u64::MAX), None);
+        assert_eq!(padded::<u64>(u64::MAX), Some(u64::MAX));
+        assert_eq!(padded::<u64>(3.0), Some(3));
+        assert_eq!(padded::<u64>(3.5), None);
+        assert_eq!(padded::<u64>(f64::NAN), None);
+        assert_eq!(padded::<u64>(1e300), None);
+        assert_eq!(padded::<f32>(-1), Some(-1.0));
+        assert_eq!(padded::<f32>(0.1), Some(0.1));
+        assert_eq!(padded::<f32>(1e300), None);
+        assert_eq!(padded::<f32>((1 << 24) + 1), None);
+        assert_eq!(padded::<f32>(f64::NEG_INFINITY), Some(f32::NEG_INFINITY));
+        assert!(padded::<f16>(f64::NAN).unwrap().is_nan());
+        assert_eq!(padded::<f16>(65504), Some(f16::MAX));
+        assert_eq!(padded::<f16>(70000), None);
+        assert_eq!(padded::<bf16>(2.0), Some(bf16::from_f32(2.0)));
+        assert_eq!(padded::<bool>(true), Some(true));
+        assert_eq!(padded::<bool>(0), Some(false));
+        assert_eq!(padded::<bool>(2), None);
+        assert_eq!(padded::<u8>(true), None);
+        let error = said(Padding::new(-1).pad(&[vec![0u8]]));
+        assert_eq!(error, "item 0 has dtype u8, which cannot hold the padding -1");
+    }
+
+    #[test]
+    fn tuples_maps_and_options_keep_what_is_not_padded() {
+        let items = vec![((vec![1u8, 2], 7u32), "a".to_owned()), ((vec![3], 8), "b".to_owned())];
+        let (((rows, lengths), labels), names) = Padded::padded(items, &((0, ()), ())).unwrap();
+        assert_eq!((rows.as_bytes(), lengths.as_slice::<i64>().unwrap()), (&[1, 2, 3, 0][..], &[2, 1][..]));
+        assert_eq!(
+            (labels.as_slice::<u32>().unwrap(), names),
+            (&[7, 8][..], vec!["a".to_owned(), "b".to_owned()])
+        );
+        let odd = vec![((vec![1u8], vec![1u8]),), ((vec![2], vec![]),)];
+        assert_eq!(said(Padded::padded(odd, &((0, ()),))), "0.1: item 0 has length 1, item 1 has length 0");
+
+        let map = |ids: Vec<u32>, label: u32| {
+            BTreeMap::from([("ids".to_owned(), ids), ("label".to_owned(), vec![label])])
+        };
+        let maps = || vec![map(vec![5], 1), map(vec![6, 7], 2)];
+        let (batch, lengths) = Padded::padded(maps(), &[("ids", 9)]).unwrap();
+        assert_eq!((batch["ids"].shape(), batch["label"].shape()), (&[2, 2][..], &[2, 1][..]));
+        assert_eq!(batch["ids"].as_slice::<u32>().unwrap(), [5, 9, 6, 7]);
+        assert_eq!(lengths.keys().collect::<Vec<_>>(), ["ids"]);
+        let (batch, lengths) = Padded::padded(maps(), &0).unwrap();
+        assert_eq!(
+            (batch["ids"].shape(), lengths["label"].as_slice::<i64>().unwrap()),
+            (&[2, 2][..], &[1, 1][..])
+        );
+        let error = said(Padded::padded(maps(), &[("idz", 9)]));
+        assert_eq!(error, "item 0 has no key \"idz\", which is to be padded");
+        let error = said(Padded::padded(maps(), &[("label", 9)]));
+        assert_eq!(error, "\"ids\": item 0 has length 1, item 1 has length 2");
+        let hashed = vec![HashMap::from([(1u8, vec![1u8])]), HashMap::from([(1, vec![])])];
+        assert_eq!(Padded::padded(hashed, &[(1u8, Padding::new(3))]).unwrap().0[&1].as_bytes(), [1, 3]);
+
+        let (some, _) = Padded::padded(vec![Some(vec![1u8]), Some(vec![])], &0).unwrap();
+        assert_eq!(some.unwrap().as_bytes(), [1, 0]);
+        assert_eq!(Padded::padded(vec![None::<Vec<u8>>, None], &0).unwrap(), (None, None));
+        assert!(Padded::padded(vec![None, Some(vec![1u8])], &0).is_err());
+    }
+}

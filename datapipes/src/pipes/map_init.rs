@@ -1,0 +1,385 @@
+//! Applies a function to every item, with scratch memory that is made once and used again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+
+use crate::items::by_chunk;
+use crate::sync::lock;
+use crate::{Arity, BoxError, Chunk, Context, Error, Facts, Graph, Item, Items, Pipe, Result, Rng};
+
+/// Applies a function with scratch memory to every item; see [`Graph::try_map_init`].
+#[derive(Clone, Debug)]
+pub struct MapInit<I, F> {
+    init: I,
+    f: F,
+}
+
+impl<I, F> MapInit<I, F> {
+    /// Applies `f` to what `init` makes and each item.
+    pub fn new(init: I, f: F) -> Self {
+        MapInit { init, f }
+    }
+}
+
+impl<In, S, Out, A, B, I, F> Pipe<In> for MapInit<I, F>
+where
+    In: Send + 'static,
+    S: Send + 'static,
+    Out: Send + 'static,
+    A: Into<BoxError>,
+    B: Into<BoxError>,
+    I: Fn() -> Result<S, A> + Clone + Send + Sync + 'static,
+    F: Fn(&mut S, In) -> Result<Out, B> + Clone + Send + Sync + 'static,
+{
+    type Out = Out;
+
+    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
+        let f = self.f.clone();
+        with_scratch(input, cx, self.init.clone(), move |scratch, item| {
+            item.try_map(|value| f(scratch, value).map_err(Error::user))
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
+
+/// Applies a function with scratch memory and randomness to every item; see [`Graph::try_map_init_random`].
+#[derive(Clone, Debug)]
+pub struct MapInitRandom<I, F> {
+    init: I,
+    f: F,
+}
+
+impl<I, F> MapInitRandom<I, F> {
+    /// Applies `f` to what `init` makes, each item and its random numbers.
+    pub fn new(init: I, f: F) -> Self {
+        MapInitRandom { init, f }
+    }
+}
+
+impl<In, S, Out, A, B, I, F> Pipe<In> for MapInitRandom<I, F>
+where
+    In: Send + 'static,
+    S: Send + 'static,
+    Out: Send + 'static,
+    A: Into<BoxError>,
+    B: Into<BoxError>,
+    I: Fn() -> Result<S, A> + Clone + Send + Sync + 'static,
+    F: Fn(&mut S, In, &mut Rng) -> Result<Out, B> + Clone + Send + Sync + 'static,
+{
+    type Out = Out;
+
+    fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
+        let (f, context) = (self.f.clone(), cx.clone());
+        with_scratch(input, cx, self.init.clone(), move |scratch, item| {
+            let mut rng = context.rng(item.origin());
+            item.try_map(|value| f(scratch, value, &mut rng).map_err(Error::user))
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+}
+
+/// Scratch memory that nobody uses now. Boxed, so that it moves cheaply.
+struct Pool<S>(Mutex<Vec<Box<S>>>);
+
+/// Takes one scratch from the node's pool for each chunk, and gives it back behind it: as many live as chunks are worked on at
+/// once, whoever does it, and nothing is locked for an item.
+fn with_scratch<In, S, Out, A>(
+    input: Items<In>,
+    cx: &Context,
+    init: impl Fn() -> Result<S, A> + Send + 'static,
+    f: impl Fn(&mut S, Item<In>) -> Result<Item<Out>> + Send + 'static,
+) -> Items<Out>
+where
+    In: Send + 'static,
+    S: Send + 'static,
+    Out: Send + 'static,
+    A: Into<BoxError>,
+{
+    let pool: Arc<Pool<S>> = cx.shared(|| Pool(Mutex::default()));
+    let context = cx.clone();
+    by_chunk(input, cx, move |chunk| {
+        let mut idle = lock(&pool.0).pop();
+        let mut out = Chunk::with_capacity(chunk.len());
+        for item in chunk {
+            let item = match item {
+                Ok(_) if context.is_cancelled() => break,
+                Ok(item) => item,
+                Err(error) => {
+                    out.push(Err(error));
+                    continue;
+                }
+            };
+            let origin = item.origin().clone();
+            // What a panic leaves behind may be broken: it is dropped with the closure.
+            let made = catch_unwind(AssertUnwindSafe(|| {
+                let mut scratch = match idle.take() {
+                    Some(scratch) => scratch,
+                    None => Box::new(init().map_err(Error::user)?),
+                };
+                let made = f(&mut scratch, item);
+                idle = Some(scratch);
+                made
+            }));
+            let made = made.unwrap_or_else(|payload| Err(context.panicked(payload, &origin)));
+            out.push(made.map_err(|error| error.of(&origin)));
+        }
+        lock(&pool.0).extend(idle);
+        out
+    })
+}
+
+impl<T: Send + 'static> Graph<T> {
+    /// Applies a function to every item, with scratch memory that `init` makes: a decoder, a plan, a buffer, which is dear to make
+    /// and is used for one item after the other. As rayon's `map_init`. Where it runs: as [`map`](Graph::map).
+    ///
+    /// **The scratch is a cache, never state.** Which one an item gets, and what was done with it before, depends on workers and
+    /// time; what comes out must not. So `f` finds it as the last item left it, also one that failed, and has to clear what
+    /// it does not want to see. For a state that goes from item to item see [`scan`](Graph::scan).
+    ///
+    /// `init` runs on the worker that needs a scratch, when no idle one is left. So at most one lives for each worker, and one for the
+    /// consumer's thread, which may run the first items itself; in [processes](Graph::in_processes), for each worker of each
+    /// process. They are dropped when the epoch ends or is dropped. One whose function panicked is dropped at once.
+    ///
+    /// # Panics
+    /// A panic of either function becomes an error that names the node and the item.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// let lengths = Graph::range(0..4).map_init(String::new, |text, n| {
+    ///     text.clear();
+    ///     (0..n).for_each(|n| text.push_str(&n.to_string()));
+    ///     text.len()
+    /// });
+    /// assert_eq!(lengths.collect().unwrap(), [0, 1, 2, 3]);
+    /// ```
+    pub fn map_init<S, U, I, F>(self, init: I, f: F) -> Graph<U>
+    where
+        S: Send + 'static,
+        U: Send + 'static,
+        I: Fn() -> S + Clone + Send + Sync + 'static,
+        F: Fn(&mut S, T) -> U + Clone + Send + Sync + 'static,
+    {
+        let init = move || Ok::<S, Error>(init());
+        self.pipe(MapInit::new(init, move |scratch: &mut S, value| Ok::<U, Error>(f(scratch, value))))
+    }
+
+    /// As [`map_init`](Graph::map_init), for functions that may fail: `init`, too.
+    ///
+    /// # Errors
+    /// As [`try_map`](Graph::try_map). An error of `init` takes the place of the item that the scratch was made for; the next item tries
+    /// again.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{BoxError, Graph};
+    /// let words = Graph::from_vec(vec!["1", "x"]).try_map_init(
+    ///     || datapipes::Ok(Vec::new()),
+    ///     |digits: &mut Vec<u32>, word| {
+    ///         digits.clear();
+    ///         digits.push(word.parse()?);
+    ///         Ok::<_, BoxError>(digits[0])
+    ///     },
+    /// );
+    /// assert_eq!(words.collect().unwrap_err().to_string(), "map_init: 0:1: invalid digit found in string");
+    /// ```
+    pub fn try_map_init<S, U, A, B, I, F>(self, init: I, f: F) -> Graph<U>
+    where
+        S: Send + 'static,
+        U: Send + 'static,
+        A: Into<BoxError>,
+        B: Into<BoxError>,
+        I: Fn() -> Result<S, A> + Clone + Send + Sync + 'static,
+        F: Fn(&mut S, T) -> Result<U, B> + Clone + Send + Sync + 'static,
+    {
+        self.pipe(MapInit::new(init, f))
+    }
+
+    /// As [`map_init`](Graph::map_init), with the random numbers of the item, as in [`map_random`](Graph::map_random).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// let noisy = Graph::range(0..3).map_init_random(Vec::new, |noise, n, rng| {
+    ///     noise.clear();
+    ///     noise.extend((0..n).map(|_| rng.below(10)));
+    ///     noise.iter().sum::<u64>()
+    /// });
+    /// assert_eq!(noisy.clone().collect().unwrap(), noisy.collect().unwrap());
+    /// ```
+    pub fn map_init_random<S, U, I, F>(self, init: I, f: F) -> Graph<U>
+    where
+        S: Send + 'static,
+        U: Send + 'static,
+        I: Fn() -> S + Clone + Send + Sync + 'static,
+        F: Fn(&mut S, T, &mut Rng) -> U + Clone + Send + Sync + 'static,
+    {
+        let init = move || Ok::<S, Error>(init());
+        let f = move |scratch: &mut S, value, rng: &mut Rng| Ok::<U, Error>(f(scratch, value, rng));
+        self.pipe(MapInitRandom::new(init, f))
+    }
+
+    /// As [`map_init_random`](Graph::map_init_random), for functions that may fail.
+    ///
+    /// # Errors
+    /// As [`try_map_init`](Graph::try_map_init).
+    pub fn try_map_init_random<S, U, A, B, I, F>(self, init: I, f: F) -> Graph<U>
+    where
+        S: Send + 'static,
+        U: Send + 'static,
+        A: Into<BoxError>,
+        B: Into<BoxError>,
+        I: Fn() -> Result<S, A> + Clone + Send + Sync + 'static,
+        F: Fn(&mut S, T, &mut Rng) -> Result<U, B> + Clone + Send + Sync + 'static,
+    {
+        self.pipe(MapInitRandom::new(init, f))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::{DataLoader, ErrorKind, OnError, testing};
+
+    /// Counts those that live, and those there were.
+    #[derive(Clone, Default)]
+    struct Census(Arc<[AtomicUsize; 3]>);
+
+    struct Scratch(Census, u64);
+
+    impl Census {
+        fn scratch(&self) -> Scratch {
+            let [live, most, made] = &*self.0;
+            most.fetch_max(live.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            made.fetch_add(1, Ordering::SeqCst);
+            Scratch(self.clone(), 0)
+        }
+        /// How many live, lived at once at most, and were made.
+        fn counts(&self) -> [usize; 3] {
+            [0, 1, 2].map(|at| self.0[at].load(Ordering::SeqCst))
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            self.0.0[0].fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        let sum = |sum: &mut u64, n: u64| {
+            *sum = n;
+            if n == 7 { Err("seven") } else { Ok(*sum + 1) }
+        };
+        testing::check_pipe(&MapInit::new(|| Ok::<_, Error>(0), sum), (0..20).collect());
+        let noisy = |_: &mut (), n: u64, rng: &mut Rng| Ok::<_, Error>(n + rng.below(9));
+        testing::check_pipe(&MapInitRandom::new(|| Ok::<_, Error>(()), noisy), (0..20).collect());
+    }
+
+    #[test]
+    fn scratches_are_as_many_as_workers_and_go_with_the_epoch() {
+        for workers in [0, 1, 3] {
+            let census = Census::default();
+            let maker = census.clone();
+            let graph = Graph::range(0..3000).map_init(
+                move || maker.scratch(),
+                |scratch, n| {
+                    scratch.1 = (0..2000).fold(n, |n, i| std::hint::black_box(n ^ i ^ i));
+                    scratch.1
+                },
+            );
+            let loader = DataLoader::builder(graph.clone()).workers(workers).build().unwrap();
+            for epoch in 0..2 {
+                let items: Vec<u64> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
+                assert_eq!(items, Vec::from_iter(0..3000));
+            }
+            let mut dropped = loader.epoch(2).blocking();
+            dropped.next();
+            drop(dropped);
+            drop(loader);
+            let [live, most, made] = census.counts();
+            // The graph is still there, and holds none.
+            assert_eq!(live, 0, "{workers} workers");
+            assert!((1..=workers + 1).contains(&most), "{most} at once with {workers} workers");
+            assert!(made <= 3 * (workers + 1), "{made} with {workers} workers");
+            drop(graph);
+        }
+    }
+
+    #[test]
+    fn a_panic_discards_the_scratch_and_costs_one_item() {
+        let census = Census::default();
+        let maker = census.clone();
+        let pipe = MapInit::new(
+            move || Ok::<_, Error>(maker.scratch()),
+            |scratch: &mut Scratch, n: u64| {
+                scratch.1 += 1;
+                if n == 3 { panic!("three") } else { Ok::<_, Error>(scratch.1) }
+            },
+        );
+        let items: Vec<_> = testing::numbered(&[1, 2, 3, 4]).into_iter().map(Ok).collect();
+        let out = testing::collect(pipe.apply(Items::from_results(items), &Context::default()));
+        let shown: Vec<String> =
+            out.into_iter().map(|r| r.map_or_else(|e| e, |(v, _)| v.to_string())).collect();
+        assert_eq!(shown, ["1", "2", "pipe: 0:2: panicked: three", "1"]);
+        assert_eq!(census.counts(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_scratch_that_cannot_be_made_is_an_error_with_node_and_item() {
+        let tries = Arc::new(AtomicUsize::new(0));
+        let count = tries.clone();
+        let init = move || match count.fetch_add(1, Ordering::SeqCst) {
+            0 => Err("no device"),
+            _ => Ok(()),
+        };
+        let graph = Graph::range(0..3).try_map_init(init, |(), n| Ok::<_, Error>(n)).named("decode");
+        let policy = OnError::skip(9);
+        let loader = DataLoader::builder(graph).workers(0).on_error(policy.clone()).build().unwrap();
+        let items: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+        assert_eq!((items, tries.load(Ordering::SeqCst)), (vec![1, 2], 2));
+        assert_eq!(policy.skipped()[0].error, "decode: 0:0: no device");
+
+        let panics = Graph::range(0..3).map_init(|| -> u64 { panic!("no memory") }, |_, n| n);
+        let error = panics.collect().unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (ErrorKind::Panic, "map_init: 0:0: panicked: no memory")
+        );
+    }
+
+    #[test]
+    fn random_numbers_are_those_of_the_item() {
+        let drawn = |workers| -> Vec<u64> {
+            let graph = Graph::range(0..500).map_init_random(
+                || 0,
+                |sum, n, rng| {
+                    *sum += n;
+                    rng.below(1 << 40)
+                },
+            );
+            let loader = DataLoader::builder(graph).seed(3).workers(workers).build().unwrap();
+            loader.epoch(1).blocking().map(Result::unwrap).collect()
+        };
+        assert_eq!(drawn(0), drawn(3));
+    }
+}

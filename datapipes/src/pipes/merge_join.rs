@@ -1,0 +1,328 @@
+//! Joins the items of two sorted inputs that have the same key, holding one item.
+
+use std::cmp::Ordering;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use futures::StreamExt;
+
+use super::hash_join::{Key, LeftJoin, Pair, inner, outer, paired, twice};
+use crate::wire::pack;
+use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Join, Origin};
+
+/// Pairs the items of two inputs that are sorted by key; see [`Graph::merge_join_by_key`].
+pub struct MergeJoin<A, B, K> {
+    keys: (Key<A, K>, Key<B, K>),
+    strict: bool,
+}
+
+impl<A, B, K> MergeJoin<A, B, K> {
+    /// By these keys.
+    pub fn new(
+        left: impl Fn(&A) -> K + Send + Sync + 'static,
+        right: impl Fn(&B) -> K + Send + Sync + 'static,
+    ) -> Self {
+        MergeJoin { keys: (Arc::new(left), Arc::new(right)), strict: false }
+    }
+
+    /// Makes an item of the first input that has no partner an error in its place. By default it is left out, and counted as
+    /// dropped.
+    pub fn strict(self) -> Self {
+        MergeJoin { strict: true, ..self }
+    }
+
+    /// Keeps every item of the first input: one without a partner comes with `None`.
+    pub fn left(self) -> LeftJoin<Self> {
+        LeftJoin(self)
+    }
+}
+
+impl<A, B, K> Debug for MergeJoin<A, B, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MergeJoin").field("strict", &self.strict).finish_non_exhaustive()
+    }
+}
+
+/// The last item of the second input, which may be a partner once more.
+struct Current<B, K> {
+    key: K,
+    item: Item<B>,
+    place: u64,
+    used: bool,
+}
+
+fn unsorted<K: Debug>(input: usize, key: &K, last: &K, item: &Origin) -> Error {
+    let message = format!(
+        "input {input} is not sorted: the key {key:?} comes after {last:?}; sort it, or use `join_by_key`"
+    );
+    Error::new(ErrorKind::Corrupt, message).of(item)
+}
+
+impl<A, B, K> MergeJoin<A, B, K>
+where
+    A: Send + 'static,
+    B: Clone + Send + 'static,
+    K: Ord + Debug + Send + 'static,
+{
+    fn run<Out: Send + 'static>(
+        &self,
+        (mut left, mut right): (Items<A>, Items<B>),
+        cx: &Context,
+        pair: Pair<A, B, Out>,
+    ) -> Items<Out> {
+        // Whether the last item of each input comes again, the first for its key alone, and whether the second was a partner.
+        let (has_last, has_current, used) = match cx.kept::<(bool, bool, bool)>() {
+            Ok(kept) => kept.unwrap_or_default(),
+            Err(error) => return Items::fail(error),
+        };
+        let ((left_key, right_key), strict, cx) = (self.keys.clone(), self.strict, cx.clone());
+        Items::generate(async move |out| {
+            // The greatest key of the first input so far, and where it was.
+            let mut last: Option<(K, u64)> = None;
+            let mut current: Option<Current<B, K>> = None;
+            if has_last {
+                let place = cx.position(0);
+                match again(left.next().await) {
+                    Ok(item) => last = Some((left_key(&item), place)),
+                    Err(error) => return out.emit(Err(error)).await,
+                }
+            }
+            if has_current {
+                let place = cx.position(1);
+                match again(right.next().await) {
+                    Ok(item) => current = Some(Current { key: right_key(&item), item, place, used }),
+                    Err(error) => return out.emit(Err(error)).await,
+                }
+            }
+            let mut right_ended = false;
+            loop {
+                out.keep_with(&cx, |keep| {
+                    keep.hold_of(0, last.iter().map(|(_, place)| *place).collect());
+                    keep.hold_of(1, current.iter().map(|current| current.place).collect());
+                    pack(&(
+                        last.is_some(),
+                        current.is_some(),
+                        current.as_ref().is_some_and(|current| current.used),
+                    ))
+                });
+                let place = cx.position(0);
+                let item = match left.next().await {
+                    None => break,
+                    Some(Err(error)) => {
+                        out.emit(Err(error)).await;
+                        continue;
+                    }
+                    Some(Ok(item)) => item,
+                };
+                let key = left_key(&item);
+                let less = last.as_ref().filter(|(last, _)| key < *last);
+                if let Some(error) = less.map(|(last, _)| unsorted(0, &key, last, item.origin())) {
+                    out.emit(Err(error)).await;
+                    continue;
+                }
+                while !right_ended && current.as_ref().is_none_or(|current| current.key < key) {
+                    let place = cx.position(1);
+                    let item = match right.next().await {
+                        None => {
+                            right_ended = true;
+                            break;
+                        }
+                        Some(Err(error)) => {
+                            out.emit(Err(error)).await;
+                            continue;
+                        }
+                        Some(Ok(item)) => item,
+                    };
+                    let key = right_key(&item);
+                    let wrong = current.as_ref().and_then(|current| match key.cmp(&current.key) {
+                        Ordering::Less => Some(unsorted(1, &key, &current.key, item.origin())),
+                        Ordering::Equal => Some(twice(&key, item.origin())),
+                        Ordering::Greater => None,
+                    });
+                    if let Some(error) = wrong {
+                        out.emit(Err(error)).await;
+                        continue;
+                    }
+                    let passed = current.replace(Current { key, item, place, used: false });
+                    cx.count_dropped(passed.is_some_and(|passed| !passed.used).into());
+                }
+                let partner = current.as_mut().filter(|current| current.key == key).map(|current| {
+                    current.used = true;
+                    current.item.clone()
+                });
+                if let Some(pair) = paired(&cx, (item, &key), partner, (pair, strict)) {
+                    out.emit(pair).await;
+                }
+                last = Some((key, place));
+            }
+            cx.count_dropped(current.is_some_and(|current| !current.used).into());
+        })
+    }
+
+    fn settings(&self) -> Facts {
+        Facts::default().with_lookup().with_buffered(1).with_settings(if self.strict { "strict" } else { "" })
+    }
+}
+
+/// What was held when an epoch was stopped. Without it nothing can be said of what follows.
+fn again<T>(item: Option<crate::Result<Item<T>>>) -> crate::Result<Item<T>> {
+    let message = "an item that it held cannot be had again";
+    match item {
+        Some(Ok(item)) => Ok(item),
+        Some(Err(error)) => Err(Error::new(ErrorKind::Config, message).with_source(error)),
+        None => Err(Error::new(ErrorKind::Config, message)),
+    }
+}
+
+impl<A, B, K> Join<(A, B)> for MergeJoin<A, B, K>
+where
+    A: Send + 'static,
+    B: Clone + Send + 'static,
+    K: Ord + Debug + Send + 'static,
+{
+    type Out = (A, B);
+
+    fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, B)> {
+        self.run(inputs, cx, inner)
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        inputs[0].filter(|_| self.strict)
+    }
+    fn name(&self) -> String {
+        "merge_join_by_key".to_owned()
+    }
+    fn facts(&self) -> Facts {
+        self.settings()
+    }
+}
+
+impl<A, B, K> Join<(A, B)> for LeftJoin<MergeJoin<A, B, K>>
+where
+    A: Send + 'static,
+    B: Clone + Send + 'static,
+    K: Ord + Debug + Send + 'static,
+{
+    type Out = (A, Option<B>);
+
+    fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, Option<B>)> {
+        self.0.run(inputs, cx, outer)
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
+        inputs[0]
+    }
+    fn name(&self) -> String {
+        "left_merge_join_by_key".to_owned()
+    }
+    fn facts(&self) -> Facts {
+        self.0.settings()
+    }
+}
+
+impl<A: Send + 'static> Graph<A> {
+    /// Joins each item with the one of another graph that has the same key, where both come sorted by key, ascending.
+    ///
+    /// Both are read side by side, and one item of the other graph is held, however long they are (a merge join). Everything else is as for
+    /// [`join_by_key`](Graph::join_by_key), which needs no sorting and holds the other graph in memory: several items of
+    /// this graph may have one key, the other may have each only once; what has no partner is left out and counted as dropped, on
+    /// either side, but for what the other has left at the end, which is not asked for. [`MergeJoin::strict`] makes an item without a
+    /// partner an error, [`MergeJoin::left`] keeps it. Runs in one place, in order.
+    ///
+    /// # Errors
+    /// An item whose key is less than the greatest before it is an error in its place, with both keys, and has no partner; so is
+    /// one of the other graph whose key was there already.
+    ///
+    /// # Panics
+    /// A panic of a function becomes an error that names the node, and ends the stream.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// let prices = Graph::from_vec(vec![(1, 9.5), (2, 7.0), (5, 1.0)]);
+    /// let sold = Graph::from_vec(vec![(1, "a"), (1, "b"), (3, "c"), (5, "d")]);
+    /// let joined = sold.merge_join_by_key(prices, |sale| sale.0, |price| price.0).map(|(sale, price)| (sale.1, price.1));
+    /// assert_eq!(joined.collect().unwrap(), [("a", 9.5), ("b", 9.5), ("d", 1.0)]);
+    ///
+    /// let unsorted = Graph::from_vec(vec![2, 1]).merge_join_by_key(Graph::range(0..9), |n| *n, |n| *n);
+    /// assert_eq!(
+    ///     unsorted.collect().unwrap_err().to_string(),
+    ///     "merge_join_by_key: 0:1: corrupt: input 0 is not sorted: the key 1 comes after 2; sort it, or use `join_by_key`"
+    /// );
+    /// ```
+    pub fn merge_join_by_key<B, K>(
+        self,
+        other: Graph<B>,
+        key: impl Fn(&A) -> K + Send + Sync + 'static,
+        other_key: impl Fn(&B) -> K + Send + Sync + 'static,
+    ) -> Graph<(A, B)>
+    where
+        B: Clone + Send + 'static,
+        K: Ord + Debug + Send + 'static,
+    {
+        Graph::join((self, other), MergeJoin::new(key, other_key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataLoader, OnError, testing};
+
+    fn merge() -> MergeJoin<u64, u64, u64> {
+        MergeJoin::new(|n: &u64| n / 10, |n: &u64| n / 10)
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        let left = || vec![1, 2, 11, 30, 31, 32, 50, 90];
+        for right in [vec![3, 12, 22, 33, 60], vec![], vec![0], vec![91, 100], vec![0, 13, 14, 5, 30, 95]] {
+            for left in [left(), vec![11, 5, 12, 40, 3, 41]] {
+                testing::check_join(&merge(), (left.clone(), right.clone()));
+                testing::check_join(&merge().strict(), (left.clone(), right.clone()));
+                testing::check_join(&merge().left(), (left, right.clone()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_sorted_is_an_error_with_both_keys() {
+        let graph = Graph::join(
+            (Graph::from_vec(vec![10, 30, 20, 31, 50]), Graph::from_vec(vec![11, 12, 32, 13, 51])),
+            merge(),
+        );
+        let policy = OnError::skip(9);
+        let loader = DataLoader::builder(graph).workers(0).on_error(policy.clone()).build().unwrap();
+        let pairs: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
+        assert_eq!(pairs, [(10, 11), (30, 32), (31, 32), (50, 51)]);
+        let skipped: Vec<String> = policy.skipped().into_iter().map(|skipped| skipped.error).collect();
+        assert_eq!(
+            skipped,
+            [
+                "merge_join_by_key: 1:1: corrupt: input 1 has the key 1 more than once",
+                "merge_join_by_key: 0:2: corrupt: input 0 is not sorted: the key 2 comes after 3; sort it, or use `join_by_key`",
+                "merge_join_by_key: 1:3: corrupt: input 1 is not sorted: the key 1 comes after 3; sort it, or use `join_by_key`",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_merge_join_gives_what_a_hash_join_does_and_counts_what_has_no_partner() {
+        let inputs =
+            || (Graph::range(0..300).filter(|n| n % 3 != 0), Graph::range(0..100).map(|n| 7 * n).take(40));
+        let key = |n: &u64| *n;
+        let (left, right) = inputs();
+        let merged = DataLoader::builder(left.merge_join_by_key(right, key, key)).build().unwrap();
+        let (left, right) = inputs();
+        let hashed = left.join_by_key(right, key, key).collect().unwrap();
+        let pairs: Vec<_> = merged.epoch(0).blocking().map(Result::unwrap).collect();
+        assert_eq!(pairs, hashed);
+        assert_eq!(pairs.len(), 26);
+        // 200 and 40 came in; the last of the second input is 273, and all of it was asked for.
+        assert_eq!(merged.stats().unwrap().nodes.last().unwrap().dropped, 200 - 26 + 40 - 26);
+    }
+}
