@@ -192,9 +192,8 @@ pub trait Pipe<In>: Send + Sync + 'static {
         self.is_shardable()
     }
 
-    /// The positions of its input that the pipe holds, ascending, by what it [kept](Context::kept), if it did not say so
-    /// when it kept it.
-    #[doc(hidden)]
+    /// The positions of its input that the pipe holds, ascending, by what it [kept](Context::kept): for one that said no more
+    /// when it kept it than [since where](crate::Keep::hold_since) it holds some. By default it held what it said then.
     fn held(&self, _cx: &Context) -> Option<Vec<u64>> {
         None
     }
@@ -251,6 +250,10 @@ pub struct Facts {
     /// [replay](crate::DataLoader::replay) of one sample may pass it by. A node of several outputs that says so decides by
     /// the item alone which of them get it. False unless said otherwise.
     pub selects: bool,
+    /// Whether it says of each output which inputs it is made of, where items come in any order: what is above a pipe that
+    /// does not (nor gives one for one, by position) keeps strict order in a loader that can be
+    /// [resumed](crate::loader::Builder::resumable). False unless said otherwise.
+    pub lineage: bool,
     /// Whether its items exist only once, so that nothing can be read again. False unless said otherwise.
     pub once: bool,
     /// What to use instead where an epoch [may be resumed](Pipe::is_resumable), if the node cannot: what `build()` says.
@@ -273,6 +276,7 @@ impl Default for Facts {
             rows: false,
             by_position: false,
             selects: false,
+            lineage: false,
             once: false,
             instead: None,
             role: Role::Plain,
@@ -344,6 +348,66 @@ impl Facts {
     /// For what gives some of what goes in, unchanged, in whatever order.
     pub fn with_selection(self) -> Self {
         Facts { selects: true, ..self }
+    }
+
+    /// For a pipe that says which inputs each of its outputs is made of, so that what is above it can run in any order in a
+    /// loader that can be [resumed](crate::loader::Builder::resumable): by emitting with
+    /// [`Emitter::emit_of`](crate::Emitter::emit_of) all that it gives, or by [`Context::lineage`](crate::Context::lineage).
+    /// Of use with [`any_order`](Facts::any_order) only.
+    ///
+    /// ```
+    /// use datapipes::{Context, DataLoader, Facts, Graph, Held, Item, Items, Order, Pipe};
+    ///
+    /// /// Batches of so many items.
+    /// struct Groups(usize);
+    ///
+    /// impl Pipe<u64> for Groups {
+    ///     type Out = Vec<u64>;
+    ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
+    ///         let (size, cx) = (self.0, cx.clone());
+    ///         let mut batches: u64 = match cx.kept() {
+    ///             Ok(kept) => kept.unwrap_or(0),
+    ///             Err(error) => return Items::fail(error),
+    ///         };
+    ///         Items::generate(async move |out| {
+    ///             let mut batch: Vec<Held<u64>> = Vec::new();
+    ///             loop {
+    ///                 out.keep(&cx, || batches);
+    ///                 let next = out.hold_from(&cx, &mut input).await;
+    ///                 let ended = next.is_none();
+    ///                 batch.extend(next);
+    ///                 if batch.len() == size || (ended && !batch.is_empty()) {
+    ///                     let (items, places): (Vec<_>, Vec<_>) = batch.drain(..).map(Held::into_parts).unzip();
+    ///                     out.emit_of(places, Ok(Item::gather(items, batches))).await;
+    ///                     batches += 1;
+    ///                 }
+    ///                 if ended {
+    ///                     return;
+    ///                 }
+    ///             }
+    ///         })
+    ///     }
+    ///     fn is_resumable(&self) -> bool {
+    ///         true
+    ///     }
+    ///     fn facts(&self) -> Facts {
+    ///         Facts::any_order().with_lineage().with_buffered(self.0)
+    ///     }
+    /// }
+    ///
+    /// let graph = Graph::range(0..100).map(|n| n).pipe(Groups(8));
+    /// let loader = DataLoader::builder(graph).order(Order::Arrival).resumable().build()?;
+    /// let mut epoch = loader.epoch(0).blocking();
+    /// let mut all = epoch.by_ref().take(5).collect::<datapipes::Result<Vec<_>>>()?;
+    /// all.extend(loader.resume(&epoch.state()?)?.blocking().collect::<datapipes::Result<Vec<_>>>()?);
+    /// let mut all = all.concat();
+    /// all.sort();
+    /// assert_eq!(all, Vec::from_iter(0..100));
+    /// # datapipes::testing::check_pipe(&Groups(3), (0..11).collect());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_lineage(self) -> Self {
+        Facts { lineage: true, ..self }
     }
 
     /// For a source whose items exist only once.

@@ -19,6 +19,7 @@ mod rows;
 mod samples;
 mod shuffles;
 mod structure;
+mod user_pipes;
 
 // Parts of graphs run in children of this executable.
 datapipes::before_main!();

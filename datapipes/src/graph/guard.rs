@@ -29,6 +29,16 @@ impl<T> Guard<T> {
     }
 }
 
+impl<T: Send + 'static> Guard<T> {
+    /// Whether a pipe that has to say which inputs its outputs are made of did not say so of these.
+    fn untold(&self, chunk: &Chunk<T>) -> Option<Error> {
+        let error = self.context.lineage()?.unordered().untold()?;
+        // What no policy skips ends the epoch, and is made of no input.
+        let ends = chunk.iter().filter_map(Result::err).any(|error| !error.kind().is_about_an_item());
+        (!ends).then(|| error.at(self.context.node()))
+    }
+}
+
 impl<T: Send + 'static> Chunks<T> for Guard<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         if self.dead || self.context.is_cancelled() {
@@ -51,6 +61,10 @@ impl<T: Send + 'static> Chunks<T> for Guard<T> {
         match polled {
             Ok(Poll::Ready(Some(mut chunk))) => {
                 let errors = chunk.errors();
+                if let Some(error) = self.untold(&chunk) {
+                    self.dead = true;
+                    return Poll::Ready(Some(Chunk::fail(error)));
+                }
                 for error in chunk.errors_mut() {
                     error.name(self.context.node());
                 }

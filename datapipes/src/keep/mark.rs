@@ -1,5 +1,6 @@
 //! What a node kept at one moment, and where it was in its inputs then.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +24,8 @@ impl Mark {
 /// Where a node was in one of its inputs.
 pub(super) struct Above {
     pub input: Input,
+    /// Nothing from this position on had been taken.
+    pub taken: u64,
     /// It had let go of it, and will not ask for it where it resumes from here.
     pub over: bool,
     pub trace: Arc<dyn Trace>,
@@ -75,46 +78,58 @@ pub(super) struct Feeds {
     pub round: u64,
 }
 
-/// What a pipe holds of its inputs while it keeps something.
-#[derive(Default)]
-pub(crate) struct Keep {
+/// What a pipe holds of its inputs while it [keeps](crate::Context::keep_holding) something, by
+/// [position](crate::Context::position).
+#[derive(Debug, Default)]
+pub struct Keep {
     pub(super) outputs: Option<Vec<u64>>,
-    rewound: Vec<u64>,
     held: Vec<Vec<u64>>,
     reach: Vec<u64>,
 }
 
 impl Keep {
-    /// As if the last `items` of its only input had not been taken: they will come again.
-    pub(crate) fn rewind(&mut self, items: u64) {
-        self.rewound = vec![items];
+    /// It holds what is at these positions of its first input, which will come again, in their order, before all that was not
+    /// taken.
+    pub fn hold(&mut self, positions: impl IntoIterator<Item = u64>) {
+        self.held = vec![positions.into_iter().collect()];
+        self.held[0].sort_unstable();
+    }
+
+    /// It holds some of its first input from this position on: those that [`Pipe::held`](crate::Pipe::held) finds from what is
+    /// kept, which may be far less than their positions.
+    pub fn hold_since(&mut self, position: u64) {
+        self.reach = vec![position];
     }
 
     /// So much has been given to each output since the epoch began, though some of it may wait there. For a node whose
     /// outputs are not what it is asked for at the moment.
-    pub(crate) fn outputs(&mut self, dealt: Vec<u64>) {
+    pub fn outputs(&mut self, dealt: Vec<u64>) {
         self.outputs = Some(dealt);
     }
 
-    /// It holds what is at these positions of its only input, ascending; they will come again, before all others.
-    pub(crate) fn hold(&mut self, positions: Vec<u64>) {
-        self.held = vec![positions];
-    }
-
-    /// It holds some of its only input from this position on; which it says by [`Pipe::held`](crate::Pipe::held).
-    pub(crate) fn hold_since(&mut self, position: u64) {
-        self.reach = vec![position];
+    /// What it holds of an input besides.
+    pub(super) fn hold_also(&mut self, input: usize, positions: &BTreeSet<u64>) {
+        if !positions.is_empty() {
+            self.held.resize_with(self.held.len().max(input + 1), Vec::new);
+            self.held[input].extend(positions);
+            self.held[input].sort_unstable();
+            self.held[input].dedup();
+        }
     }
 
     /// Where it is in input number `at` with that.
     pub(super) fn above(&mut self, at: usize, feed: &Feed) -> Above {
-        let rewound = self.rewound.get(at).copied().unwrap_or(0);
-        let from = feed.taken().checked_sub(rewound).expect("no more is taken back than was taken");
-        let held = self.held.get_mut(at).map(std::mem::take).unwrap_or_default();
+        let (taken, mut from) = (feed.taken(), feed.taken());
+        let mut held = self.held.get_mut(at).map(std::mem::take).unwrap_or_default();
+        // What was taken last comes again as if it had not been taken.
+        while held.last().is_some_and(|&last| last + 1 == from) {
+            held.pop();
+            from -= 1;
+        }
         let reach = self.reach.get(at).copied().unwrap_or(from).min(held.first().copied().unwrap_or(from));
         let input = Input { from, reach: reach.min(from), held };
         // Whoever counts what is taken holds the counter.
-        let over = Arc::strong_count(&feed.taken) == 1;
-        Above { input, over, trace: feed.trace.clone() }
+        let over = Arc::strong_count(&feed.taken) == 1 && from == taken && input.held.is_empty();
+        Above { input, taken, over, trace: feed.trace.clone() }
     }
 }

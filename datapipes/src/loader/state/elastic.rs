@@ -143,7 +143,6 @@ impl<'a> Chain<'a> {
                     return Err(format!("`{name}` deals items in another way for another number of ranks"));
                 }
                 Role::Batch(_) if kind == "batch" && batch.is_none() => batch = Some(node),
-                Role::Prefetch(_) => {}
                 _ if kind == "indices"
                     && matches!(flow.nodes[above].hints().facts.role, Role::Shard { .. }) => {}
                 _ if is_pipe && hints.arity == Arity::One && (hints.shardable || hints.facts.by_position) => {
