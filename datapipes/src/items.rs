@@ -522,7 +522,8 @@ impl<T: Send + 'static> Emitter<T> {
     /// assert_eq!(epoch.next().transpose()?, Some((5, 2)));
     /// let rest = loader.resume(&epoch.state()?)?.blocking();
     /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?, [(7, 1), (8, 3)]);
-    /// # datapipes::testing::check_pipe(&Runs, vec![5, 5, 5, 7, 8, 8, 8, 9]);
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Runs, vec![5, 5, 5, 7, 8, 8, 8, 9]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]

@@ -57,9 +57,10 @@ use crate::{Context, Crossing, Item, Items, Result};
 /// let graph = Graph::from_vec(vec![1.0, f32::NAN]).pipe(Scale(2.0));
 /// assert_eq!(graph.collect().unwrap_err().to_string(), "scale: 0:1: corrupt: not a number");
 /// assert!(Graph::from_vec(vec![1.0]).pipe(Scale(0.0)).collect().is_err());
+/// # #[cfg(feature = "testing")]
+/// datapipes::testing::check_pipe(&Scale(2.0), (0..12).map(|n| n as f32).collect());
 /// ```
-/// In a test, `datapipes::testing::check_pipe(&Scale(2.0), vec![1.0, 2.0])` checks that it keeps the contract (feature
-/// `testing`).
+/// In a test, `datapipes::testing::check_pipe` checks that it keeps the contract (feature `testing`).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a pipe over `{In}`",
     note = "a pipe implements `Pipe<{In}>`, or is any `Fn(Items<{In}>) -> impl Stream<Item = Result<Item<Out>>>`"
@@ -114,6 +115,9 @@ pub trait Pipe<In>: Send + Sync + 'static {
     ///     fn is_separate_process(&self) -> bool { true }
     ///     fn crossing(&self) -> Option<Crossing<Vec<u8>, Vec<u8>>> { Some(Crossing::of(self)) }
     /// }
+    ///
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Native { level: 2 }, (0..9).map(|n| vec![n]).collect());
     ///
     /// impl Wire for Native { // or `#[derive(Wire)]`
     ///     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> datapipes::Result<()> { self.level.encode(to) }
@@ -186,6 +190,8 @@ pub trait Pipe<In>: Send + Sync + 'static {
     /// assert_eq!(epoch.by_ref().take(2).collect::<datapipes::Result<Vec<_>>>()?, [3, 4]);
     /// let rest = loader.resume(&epoch.state()?)?.blocking();
     /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?, [5, 9]);
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Records, vec![3, 1, 4, 1, 5, 9, 2, 6]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn is_resumable(&self) -> bool {
@@ -403,7 +409,8 @@ impl Facts {
     /// let mut all = all.concat();
     /// all.sort();
     /// assert_eq!(all, Vec::from_iter(0..100));
-    /// # datapipes::testing::check_pipe(&Groups(3), (0..11).collect());
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Groups(3), (0..11).collect());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_lineage(self) -> Self {
@@ -461,6 +468,8 @@ impl Facts {
 /// let lines = |lines: [&str; 2]| Graph::source(Lines(lines.map(String::from).to_vec()));
 /// assert_eq!(lines(["1", "2.5"]).collect()?, [1.0, 2.5]);
 /// assert_eq!(lines(["1", "x"]).collect().unwrap_err().to_string(), "lines: 0:1: invalid float literal");
+/// # #[cfg(feature = "testing")]
+/// datapipes::testing::check_source(&Lines(["1", "x", "3", "x", "x", "6"].map(String::from).to_vec()));
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 /// In a test, `datapipes::testing::check_source` checks that one keeps the contract (feature `testing`).

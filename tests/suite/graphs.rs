@@ -16,6 +16,8 @@ use datapipes::{
 };
 use proptest::prelude::*;
 
+use crate::user_pipes::{GoesOn, Numbers, Own, Pair, goes_on, own};
+
 /// Where rows were filled.
 pub type Places = Arc<Mutex<HashSet<usize>>>;
 
@@ -63,6 +65,8 @@ pub enum Start {
     Vector,
     Iterator,
     Stream,
+    /// A source of one's own, in which some numbers fail.
+    Own(GoesOn),
     /// Data by index, and what is done to it before it is fetched.
     Indexed(Vec<IndexStep>),
     /// The indices that a sampler chooses, fetched as keys, or as batches of so many.
@@ -168,6 +172,10 @@ pub enum Step {
     InProcesses(Part),
     /// A pipe that asks for processes by itself.
     Apart(u64),
+    /// A pipe of one's own.
+    Own(Own),
+    /// A join of one's own.
+    Pair(Box<Spec>),
 }
 
 /// Steps that run in processes of their own: the settings of a part, from which a child makes it again.
@@ -459,6 +467,7 @@ impl Start {
             Start::Range => Graph::range(0..items),
             Start::Vector => Graph::from_vec(Vec::from_iter(0..items)),
             Start::Iterator => Graph::from_iter_with(move || 0..items),
+            Start::Own(goes_on) => Graph::source(Numbers { items, goes_on }),
             Start::Stream => Graph::from_stream_with(move || {
                 use futures::StreamExt;
                 Ok(futures::stream::iter(0..items).then(|n| async move {
@@ -602,7 +611,7 @@ impl Spec {
 impl Step {
     fn inputs_mut(&mut self) -> Vec<&mut Spec> {
         match self {
-            Step::Zip(a, _) => vec![a],
+            Step::Zip(a, _) | Step::Pair(a) => vec![a],
             Step::Zip3(a, b) => vec![a, b],
             Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
                 inputs.iter_mut().collect()
@@ -615,7 +624,7 @@ impl Step {
     /// The graphs that are second inputs.
     fn inputs(&self) -> impl Iterator<Item = &Spec> {
         let inputs: Vec<&Spec> = match self {
-            Step::Zip(a, _) => vec![a],
+            Step::Zip(a, _) | Step::Pair(a) => vec![a],
             Step::Zip3(a, b) => vec![a, b],
             Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
                 inputs.iter().collect()
@@ -638,7 +647,8 @@ impl Step {
             Mux(_, stop_at_first) => *stop_at_first,
             Mix(stop, _) => *stop != Stop::AllExhausted,
             Scan(_) | Enumerate | Through | Take(_) | Skip(_) | Cycle(_) | Cache(_) | Sample(_) => true,
-            Zip(..) | Zip3(..) | ForkZip(_) => true,
+            Zip(..) | Zip3(..) | ForkZip(_) | Pair(_) => true,
+            Own(own) => own.needs_order(),
             _ => false,
         }
     }
@@ -647,6 +657,7 @@ impl Step {
     fn groups(&self) -> bool {
         use Step::*;
         matches!(self, Batch { .. } | Bucket { .. } | Padded(_) | Collate(_) | Rows(_) | CollateWith(_))
+            || matches!(self, Own(own) if own.groups())
             || self.inputs().any(Spec::groups)
     }
 
@@ -657,7 +668,7 @@ impl Step {
             Scan(most) => most.is_some(),
             Mux(_, stop_at_first) => *stop_at_first,
             Mix(stop, _) => *stop != Stop::AllExhausted,
-            Take(_) | Cycle(_) | Zip(..) | Zip3(..) | ForkZip(_) => true,
+            Take(_) | Cycle(_) | Zip(..) | Zip3(..) | ForkZip(_) | Pair(_) => true,
             _ => false,
         }
     }
@@ -738,6 +749,10 @@ impl Step {
                 let zip = if strict { Zip::new().strict() } else { Zip::new() };
                 Graph::join(inputs, zip).map(|(a, b)| a.rotate_left(1) ^ b)
             }
+            Step::Own(own) if most * own.times() <= MOST => {
+                return (own.add(graph, ranked), most * own.times().max(1));
+            }
+            Step::Pair(ref other) => Graph::join((graph, other.grown(None, ranked).0), Pair),
             Step::Zip3(ref b, ref c) => {
                 let (b, c) = (b.grown(None, ranked).0, c.grown(None, ranked).0);
                 graph.zip3(b, c).map(|(a, b, c)| a.rotate_left(1) ^ b ^ c.rotate_left(2))
@@ -790,7 +805,7 @@ impl Step {
             }
             Step::InProcesses(ref part) => return part.behind(graph, most, ranked),
             Step::Apart(k) => graph.pipe(Apart(k)),
-            Step::FlatMap(_) | Step::Repeat(_) | Step::ForkMux => graph,
+            Step::FlatMap(_) | Step::Repeat(_) | Step::ForkMux | Step::Own(_) => graph,
         };
         (graph, most)
     }
@@ -833,6 +848,7 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
         1 => (1usize..4, any::<bool>()).prop_map(|(outputs, in_turn)| Step::Demux(outputs, in_turn)),
         1 => prop::option::of(1u64..5).prop_map(Step::ForkZip),
         1 => Just(Step::ForkMux),
+        8 => own().prop_map(Step::Own),
     ];
     let alone = if apart {
         prop_oneof![
@@ -858,6 +874,7 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
     prop_oneof![
         24 => alone,
         1 => (input(), any::<bool>()).prop_map(|(other, strict)| Step::Zip(Box::new(other), strict)),
+        1 => input().prop_map(|other| Step::Pair(Box::new(other))),
         1 => (input(), input()).prop_map(|(b, c)| Step::Zip3(Box::new(b), Box::new(c))),
         1 => inputs().prop_map(Step::Concat),
         1 => (inputs(), 1usize..4, 1usize..5).prop_map(|(inputs, cycle, block)| {
@@ -876,6 +893,7 @@ fn start() -> impl Strategy<Value = Start> {
         1 => Just(Start::Vector),
         1 => Just(Start::Iterator),
         1 => Just(Start::Stream),
+        2 => goes_on().prop_map(Start::Own),
         3 => prop::collection::vec(index_step(), 0..6).prop_map(Start::Indexed),
         1 => (choice(), prop::option::of(1usize..9)).prop_map(|(choice, batch)| Start::Keys(choice, batch)),
     ]
@@ -976,6 +994,11 @@ pub fn spec_apart() -> impl Strategy<Value = Spec> {
         .prop_filter("whether a pass comes to its end unseen is a matter of time", |spec| {
             !spec.caches_by_chance()
         })
+}
+
+/// How many cases a property is tried on: few, or as many as `PROPTEST_CASES` says.
+pub fn cases(few: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few)
 }
 
 /// How many cases of graphs with processes there are, of each of which a run starts some.

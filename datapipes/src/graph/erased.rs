@@ -231,6 +231,8 @@ pub(crate) trait AnyPipe: Send + Sync {
     fn apply(&self, input: AnyItems, cx: &Context) -> AnyItems;
     fn len_hint(&self, input: u64) -> Option<u64>;
     fn held(&self, cx: &Context) -> Option<Vec<u64>>;
+    /// Whether it is one of this crate, so that what its name stands for is known.
+    fn is_built_in(&self) -> bool;
 }
 
 pub(super) struct PipeOp<In, P>(Arc<P>, PhantomData<fn(In)>);
@@ -252,6 +254,10 @@ impl<In: Send + 'static, P: Pipe<In>> AnyPipe for PipeOp<In, P> {
 
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {
         self.0.held(cx)
+    }
+
+    fn is_built_in(&self) -> bool {
+        std::any::type_name::<P>().starts_with(concat!(env!("CARGO_CRATE_NAME"), "::"))
     }
 }
 

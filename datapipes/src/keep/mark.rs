@@ -117,6 +117,11 @@ impl Keep {
         }
     }
 
+    /// What it says that it holds of an input and has not taken.
+    pub(super) fn not_taken(&self, at: usize, feed: &Feed) -> Option<u64> {
+        self.held.get(at)?.last().copied().filter(|&last| last >= feed.taken())
+    }
+
     /// Where it is in input number `at` with that.
     pub(super) fn above(&mut self, at: usize, feed: &Feed) -> Above {
         let (taken, mut from) = (feed.taken(), feed.taken());

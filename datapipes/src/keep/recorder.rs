@@ -9,7 +9,7 @@ use super::mark::{Above, Feed, Feeds, Keep, Mark};
 use super::pace::Pace;
 use super::{Cursor, Log, OVER, Point, Saving, Trace, Trim, Wanted};
 use crate::sync::lock;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Writes down what a node keeps.
 pub(crate) struct Recorder {
@@ -202,6 +202,13 @@ impl Recorder {
         lock(&self.held).iter().enumerate().for_each(|(input, held)| keep.hold_also(input, held));
         let (inputs, round) = {
             let Feeds { feeds, round } = &*lock(&self.feeds);
+            if let Some(place) = feeds.iter().enumerate().find_map(|(at, feed)| keep.not_taken(at, feed)) {
+                let message =
+                    format!("says that it holds what is at place {place} of its input, and has not taken it");
+                let error = Error::new(ErrorKind::Config, message).at(&self.node);
+                lock(&self.problem).get_or_insert(error);
+                return;
+            }
             let inputs = feeds.iter().enumerate().map(|(at, feed)| keep.above(at, feed));
             (inputs.collect(), *round)
         };
@@ -237,9 +244,7 @@ impl Recorder {
         let behind = |mark: &&Mark| mark.is(points, |at, point| at >= point.most);
         let behind = marks.iter().find(behind);
         let most = |input: usize| match behind {
-            Some(behind) if behind.round == mark.round => {
-                behind.inputs.get(input).map(|above| above.taken)
-            }
+            Some(behind) if behind.round == mark.round => behind.inputs.get(input).map(|above| above.taken),
             None if round == mark.round => taken.get(input).copied(),
             _ => None,
         };

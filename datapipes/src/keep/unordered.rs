@@ -267,6 +267,16 @@ impl Unordered {
         }
     }
 
+    /// The inputs of each output that was told of, for the kit that compares them with origins.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn told(&self) -> Vec<Vec<u64>> {
+        let log = self.log();
+        let outputs = |given: &Given| -> Vec<Vec<u64>> {
+            (0..given.outputs()).map(|at| given.inputs(at).collect()).collect()
+        };
+        log.given.iter().flat_map(outputs).collect()
+    }
+
     /// Counts what comes out.
     pub(crate) fn produced(&self) -> &Arc<AtomicU64> {
         &self.produced
@@ -325,9 +335,8 @@ impl Unordered {
         given.sort_unstable();
         let twice = given.windows(2).find(|pair| pair[0].0 == pair[1].0).map(|pair| pair[0].0);
         let untaken = given.last().map(|&(input, _)| input).filter(|&input| input >= end);
-        let is_old = |input: &u64| {
-            (self.begun.from()..log.low).contains(input) || log.delivered.contains(input)
-        };
+        let is_old =
+            |input: &u64| (self.begun.from()..log.low).contains(input) || log.delivered.contains(input);
         let again = || given.iter().map(|(input, _)| *input).find(is_old);
         if let Some(problem) = &log.problem {
             return Err(problem.clone());
