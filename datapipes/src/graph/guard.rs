@@ -29,14 +29,12 @@ impl<T> Guard<T> {
     }
 }
 
-impl<T: Send + 'static> Guard<T> {
-    /// Whether a pipe that has to say which inputs its outputs are made of did not say so of these.
-    fn untold(&self, chunk: &Chunk<T>) -> Option<Error> {
-        let error = self.context.lineage()?.unordered().untold()?;
-        // What no policy skips ends the epoch, and is made of no input.
-        let ends = chunk.iter().filter_map(Result::err).any(|error| !error.kind().is_about_an_item());
-        (!ends).then(|| error.at(self.context.node()))
-    }
+/// What is wrong if a pipe that has to say which inputs its outputs are made of did not say so of these.
+fn untold<T: Send + 'static>(context: &Context, chunk: &Chunk<T>) -> Option<Error> {
+    let error = context.lineage()?.unordered().untold()?;
+    // What no policy skips ends the epoch, and is made of no input.
+    let ends = chunk.iter().filter_map(Result::err).any(|error| !error.kind().is_about_an_item());
+    (!ends).then(|| error.at(context.node()))
 }
 
 impl<T: Send + 'static> Chunks<T> for Guard<T> {
@@ -60,11 +58,11 @@ impl<T: Send + 'static> Chunks<T> for Guard<T> {
         }
         match polled {
             Ok(Poll::Ready(Some(mut chunk))) => {
-                let errors = chunk.errors();
-                if let Some(error) = self.untold(&chunk) {
+                if let Some(error) = untold(&self.context, &chunk) {
                     self.dead = true;
-                    return Poll::Ready(Some(Chunk::fail(error)));
+                    chunk = Chunk::fail(error);
                 }
+                let errors = chunk.errors();
                 for error in chunk.errors_mut() {
                     error.name(self.context.node());
                 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{Given, Recorder, Unordered};
+use super::mark::Places;
+use super::{Given, Unordered};
+use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Item, Items, Result};
 
 /// An item that a pipe took of its input and still holds, as one that groups, sorts or shuffles does: of
@@ -45,7 +47,7 @@ pub struct Place(Option<(Taker, u64)>);
 
 /// Who knows what was taken of an input.
 enum Taker {
-    InOrder(Arc<Recorder>, usize),
+    InOrder(Arc<Places>),
     AnyOrder(Arc<Unordered>),
 }
 
@@ -55,29 +57,27 @@ impl Place {
     /// # Errors
     /// `Config` if the stream is no input of this node.
     pub(crate) fn next<T: Send + 'static>(cx: &Context, input: &Items<T>) -> Result<Place> {
-        let taker = if let Some(unordered) = cx.unordered() {
-            input.is_counted_by(unordered.counter()).then(|| Taker::AnyOrder(unordered.clone()))
+        let place = if let Some(unordered) = cx.unordered() {
+            let taker = || (Taker::AnyOrder(unordered.clone()), unordered.next());
+            input.is_counted_by(unordered.counter()).then(taker)
         } else if let Some(recorder) = cx.recorder() {
-            recorder.input(|taken| input.is_counted_by(taken)).map(|at| Taker::InOrder(recorder.clone(), at))
+            let place = recorder.input(|taken| input.is_counted_by(taken));
+            place.map(|(held, at)| (Taker::InOrder(held), at))
         } else {
             return Ok(Place(None));
         };
-        let taker = taker.ok_or_else(|| {
+        let unknown = || {
             let message = "takes items to hold from a stream that is not its input as it got it, so that nobody knows their \
                            places; take them from the input itself";
             Error::new(ErrorKind::Config, message).at(cx.node())
-        })?;
-        let at = match &taker {
-            Taker::InOrder(recorder, input) => recorder.position(*input),
-            Taker::AnyOrder(unordered) => unordered.next(),
         };
-        Ok(Place(Some((taker, at))))
+        place.map(|place| Place(Some(place))).ok_or_else(unknown)
     }
 
     /// What was there is held from now on.
     pub(crate) fn hold(&self) {
-        if let Some((Taker::InOrder(recorder, input), at)) = &self.0 {
-            recorder.hold(*input, *at);
+        if let Some((Taker::InOrder(held), at)) = &self.0 {
+            lock(held).insert(*at);
         }
     }
 
@@ -108,8 +108,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some((Taker::InOrder(recorder, input), at)) = &self.0 {
-            recorder.let_go(*input, *at);
+        if let Some((Taker::InOrder(held), at)) = &self.0 {
+            lock(held).remove(at);
         }
     }
 }

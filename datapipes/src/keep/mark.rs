@@ -1,10 +1,11 @@
 //! What a node kept at one moment, and where it was in its inputs then.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::{Input, OVER, Point, Trace, Wanted};
+use crate::sync::lock;
 
 /// What a node that looks at its input as a whole kept, and where it was then.
 pub(super) struct Mark {
@@ -41,10 +42,15 @@ impl Above {
     }
 }
 
+/// Positions, which whoever holds an item knows, too.
+pub(super) type Places = Mutex<BTreeSet<u64>>;
+
 /// Where a node reads.
 pub(super) struct Feed {
     /// The position of what is taken next; less than that while what was held is taken again.
     pub taken: Arc<AtomicU64>,
+    /// The places of what the pipe holds of it.
+    pub held: Arc<Places>,
     wanted: Wanted,
     trace: Arc<dyn Trace>,
 }
@@ -52,7 +58,7 @@ pub(super) struct Feed {
 impl Feed {
     pub(super) fn new(wanted: Wanted, trace: Arc<dyn Trace>) -> Self {
         let taken = Arc::new(AtomicU64::new(wanted.from() - wanted.holes().len() as u64));
-        Feed { taken, wanted, trace }
+        Feed { taken, held: Arc::default(), wanted, trace }
     }
 
     pub(super) fn taken(&self) -> u64 {
@@ -83,22 +89,22 @@ pub(super) struct Feeds {
 #[derive(Debug, Default)]
 pub struct Keep {
     pub(super) outputs: Option<Vec<u64>>,
-    held: Vec<Vec<u64>>,
-    reach: Vec<u64>,
+    /// Of its first input.
+    held: Vec<u64>,
+    reach: Option<u64>,
 }
 
 impl Keep {
     /// It holds what is at these positions of its first input, which will come again, in their order, before all that was not
     /// taken.
     pub fn hold(&mut self, positions: impl IntoIterator<Item = u64>) {
-        self.held = vec![positions.into_iter().collect()];
-        self.held[0].sort_unstable();
+        self.held = positions.into_iter().collect();
     }
 
     /// It holds some of its first input from this position on: those that [`Pipe::held`](crate::Pipe::held) finds from what is
     /// kept, which may be far less than their positions.
     pub fn hold_since(&mut self, position: u64) {
-        self.reach = vec![position];
+        self.reach = Some(position);
     }
 
     /// So much has been given to each output since the epoch began, though some of it may wait there. For a node whose
@@ -107,31 +113,28 @@ impl Keep {
         self.outputs = Some(dealt);
     }
 
-    /// What it holds of an input besides.
-    pub(super) fn hold_also(&mut self, input: usize, positions: &BTreeSet<u64>) {
-        if !positions.is_empty() {
-            self.held.resize_with(self.held.len().max(input + 1), Vec::new);
-            self.held[input].extend(positions);
-            self.held[input].sort_unstable();
-            self.held[input].dedup();
-        }
-    }
-
-    /// What it says that it holds of an input and has not taken.
-    pub(super) fn not_taken(&self, at: usize, feed: &Feed) -> Option<u64> {
-        self.held.get(at)?.last().copied().filter(|&last| last >= feed.taken())
+    /// What it says that it holds of its first input and has not taken.
+    pub(super) fn not_taken(&self, feeds: &[Feed]) -> Option<u64> {
+        let taken = feeds.first().map_or(0, Feed::taken);
+        self.held.iter().copied().find(|&held| held >= taken)
     }
 
     /// Where it is in input number `at` with that.
     pub(super) fn above(&mut self, at: usize, feed: &Feed) -> Above {
         let (taken, mut from) = (feed.taken(), feed.taken());
-        let mut held = self.held.get_mut(at).map(std::mem::take).unwrap_or_default();
+        let (mut held, reach) = match at {
+            0 => (std::mem::take(&mut self.held), self.reach),
+            _ => (Vec::new(), None),
+        };
+        held.extend(&*lock(&feed.held));
+        held.sort_unstable();
+        held.dedup();
         // What was taken last comes again as if it had not been taken.
         while held.last().is_some_and(|&last| last + 1 == from) {
             held.pop();
             from -= 1;
         }
-        let reach = self.reach.get(at).copied().unwrap_or(from).min(held.first().copied().unwrap_or(from));
+        let reach = reach.unwrap_or(from).min(held.first().copied().unwrap_or(from));
         let input = Input { from, reach: reach.min(from), held };
         // Whoever counts what is taken holds the counter.
         let over = Arc::strong_count(&feed.taken) == 1 && from == taken && input.held.is_empty();

@@ -1,11 +1,10 @@
 //! What nodes keep that look at their inputs as a whole.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::mark::{Above, Feed, Feeds, Keep, Mark};
+use super::mark::{Above, Feed, Feeds, Keep, Mark, Places};
 use super::pace::Pace;
 use super::{Cursor, Log, OVER, Point, Saving, Trace, Trim, Wanted};
 use crate::sync::lock;
@@ -23,8 +22,6 @@ pub(crate) struct Recorder {
     wanted: Mutex<(Vec<Option<Wanted>>, bool)>,
     forgotten: Mutex<Vec<u64>>,
     feeds: Mutex<Feeds>,
-    /// For each input, the positions of what the pipe holds of it, one by one.
-    held: Mutex<Vec<BTreeSet<u64>>>,
     marks: Mutex<Log<Mark>>,
     pace: Pace,
     problem: Mutex<Option<Error>>,
@@ -53,7 +50,6 @@ impl Recorder {
             wanted: Mutex::new((vec![None; outputs], false)),
             forgotten: Mutex::new(vec![0; outputs]),
             feeds: Mutex::new(Feeds { feeds: Vec::new(), round: cursor.map_or(0, |cursor| cursor.round) }),
-            held: Mutex::default(),
             marks: Mutex::new(Log::new(trim)),
             pace: Pace::new(),
             problem: Mutex::new(None),
@@ -108,7 +104,6 @@ impl Recorder {
         trace: Arc<dyn Trace>,
     ) -> Arc<AtomicU64> {
         *lock(&self.feeds) = Feeds { feeds: Vec::new(), round };
-        lock(&self.held).clear();
         if resumed.is_some()
             && let Some(above) = lock(&self.marks).first_mut().and_then(|mark| mark.inputs.first_mut())
         {
@@ -128,30 +123,16 @@ impl Recorder {
         lock(&self.feeds).feeds[input].taken.clone()
     }
 
-    /// The input whose counter is the one that is looked for.
-    pub(super) fn input(&self, is_counter: impl Fn(&Arc<AtomicU64>) -> bool) -> Option<usize> {
-        lock(&self.feeds).feeds.iter().position(|feed| is_counter(&feed.taken))
+    /// What is held of the input whose counter is the one that is looked for, and the position of what is taken next of it.
+    pub(super) fn input(&self, is_counter: impl Fn(&Arc<AtomicU64>) -> bool) -> Option<(Arc<Places>, u64)> {
+        let feeds = lock(&self.feeds);
+        let feed = feeds.feeds.iter().find(|feed| is_counter(&feed.taken))?;
+        Some((feed.held.clone(), feed.position()))
     }
 
     /// The position of what is taken next of an input.
     pub(super) fn position(&self, input: usize) -> u64 {
         lock(&self.feeds).feeds.get(input).map_or(0, Feed::position)
-    }
-
-    /// What is at this position of an input is held from now on.
-    pub(super) fn hold(&self, input: usize, position: u64) {
-        let held = &mut *lock(&self.held);
-        if held.len() <= input {
-            held.resize_with(input + 1, BTreeSet::new);
-        }
-        held[input].insert(position);
-    }
-
-    /// It is held no longer.
-    pub(super) fn let_go(&self, input: usize, position: u64) {
-        if let Some(held) = lock(&self.held).get_mut(input) {
-            held.remove(&position);
-        }
     }
 
     /// Says that a state is to tell how much of what it gave may have been used below.
@@ -199,10 +180,9 @@ impl Recorder {
         let begun = Instant::now();
         let mut keep = Keep::default();
         let written = write(&mut keep);
-        lock(&self.held).iter().enumerate().for_each(|(input, held)| keep.hold_also(input, held));
         let (inputs, round) = {
             let Feeds { feeds, round } = &*lock(&self.feeds);
-            if let Some(place) = feeds.iter().enumerate().find_map(|(at, feed)| keep.not_taken(at, feed)) {
+            if let Some(place) = keep.not_taken(feeds) {
                 let message =
                     format!("says that it holds what is at place {place} of its input, and has not taken it");
                 let error = Error::new(ErrorKind::Config, message).at(&self.node);

@@ -52,7 +52,8 @@ where
             .iter()
             .filter_map(|&at| input[at as usize].as_ref())
             .for_each(|item| roots(item.origin(), &mut told));
-        (named.sort(), told.sort());
+        named.sort();
+        told.sort();
         assert_eq!(
             told, named,
             "says that its output {place}, {value:?}, is made of something else than its origin names (see `Item::gather`)"
