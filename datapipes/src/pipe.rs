@@ -150,7 +150,7 @@ pub trait Pipe<In>: Send + Sync + 'static {
 
     /// Whether an epoch can be resumed in the middle of what it gives. True for a pipe that is shardable, since
     /// that has no state. One that looks at the stream as a whole has to [keep](Context::keep) its state and to begin with
-    /// what it [kept](Context::kept), or to go [by position](Facts::by_position), and says so here; else
+    /// what it [kept](Context::kept), but for items that it [holds](crate::Held), which come again by themselves; or to go [by position](Facts::by_position), and says so here; else
     /// [`build`](crate::loader::Builder::build) refuses a loader that is meant to be
     /// [resumed](crate::loader::Builder::resumable), with its name.
     ///
@@ -256,7 +256,7 @@ pub struct Facts {
     /// [replay](crate::DataLoader::replay) of one sample may pass it by. A node of several outputs that says so decides by
     /// the item alone which of them get it. False unless said otherwise.
     pub selects: bool,
-    /// Whether it says of each output which inputs it is made of, where items come in any order: what is above a pipe that
+    /// Says that it tells of each output which inputs it is made of, where items come in any order: what is above a pipe that
     /// does not (nor gives one for one, by position) keeps strict order in a loader that can be
     /// [resumed](crate::loader::Builder::resumable). False unless said otherwise.
     pub lineage: bool,

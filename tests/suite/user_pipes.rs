@@ -666,6 +666,43 @@ fn an_output_of_which_nothing_was_said_ends_the_epoch_in_an_error() {
     assert!(error.to_string().starts_with("forgets: ") && error.to_string().contains(words), "{error}");
 }
 
+/// Pairs that say that they go by position, though a join is not told which are wanted, and keep nothing.
+struct Placed;
+
+impl Join<(u64, u64)> for Placed {
+    type Out = u64;
+
+    fn join(&self, (mut left, mut right): (Items<u64>, Items<u64>), _: &Context) -> Items<u64> {
+        Items::generate(async move |out| {
+            while let Some(a) = out.next_from(&mut left).await {
+                let Some(b) = out.next_from(&mut right).await else { return };
+                out.emit(Ok(a.map(|a| a + *b))).await;
+            }
+        })
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        Facts::default().with_positions()
+    }
+}
+
+#[test]
+fn a_join_that_says_it_goes_by_position_repeats_nothing() {
+    for workers in [0, 2] {
+        let graph = Graph::join((Graph::range(0..50), Graph::range(0..50)), Placed);
+        let loader = DataLoader::builder(graph).workers(workers).resumable().build().unwrap();
+        for stop in [0, 1, 20, 50] {
+            let mut epoch = loader.epoch(0).blocking();
+            let mut seen = epoch.by_ref().take(stop).collect::<Result<Vec<_>>>().unwrap();
+            let rest = loader.resume(&epoch.state().unwrap()).unwrap().blocking();
+            seen.extend(rest.collect::<Result<Vec<_>>>().unwrap());
+            assert_eq!(seen, Vec::from_iter((0..50).map(|n| 2 * n)), "stopped after {stop}");
+        }
+    }
+}
+
 /// The queue stands behind the pipe: with workers or without, what it does is done.
 #[test]
 fn a_pipe_with_the_role_of_a_queue_is_applied() {

@@ -227,6 +227,10 @@ impl<S: Source> AnySource for SourceOp<S> {
     }
 }
 
+fn is_built_in<N>() -> bool {
+    std::any::type_name::<N>().starts_with(concat!(env!("CARGO_CRATE_NAME"), "::"))
+}
+
 pub(crate) trait AnyPipe: Send + Sync {
     fn apply(&self, input: AnyItems, cx: &Context) -> AnyItems;
     fn len_hint(&self, input: u64) -> Option<u64>;
@@ -257,7 +261,7 @@ impl<In: Send + 'static, P: Pipe<In>> AnyPipe for PipeOp<In, P> {
     }
 
     fn is_built_in(&self) -> bool {
-        std::any::type_name::<P>().starts_with(concat!(env!("CARGO_CRATE_NAME"), "::"))
+        is_built_in::<P>()
     }
 }
 
@@ -285,6 +289,8 @@ impl<In: Inputs, J: Join<In>> AnyJoin for JoinOp<In, J> {
 }
 
 pub(crate) trait AnySplit: Send + Sync {
+    /// Whether it is one of this crate, and can look up what is wanted of its outputs.
+    fn is_built_in(&self) -> bool;
     fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems>;
     fn outputs(&self) -> usize;
     fn len_hint(&self, input: u64) -> Option<u64>;
@@ -299,6 +305,10 @@ impl<In, S> SplitOp<In, S> {
 }
 
 impl<In: Send + 'static, S: Split<In>> AnySplit for SplitOp<In, S> {
+    fn is_built_in(&self) -> bool {
+        is_built_in::<S>()
+    }
+
     fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems> {
         self.0.split(typed::<In>(input), cx).into_iter().map(|items| Box::new(items) as AnyItems).collect()
     }

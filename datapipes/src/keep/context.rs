@@ -78,7 +78,7 @@ impl Context {
         }
     }
 
-    /// Whether what would be kept now is asked for: for what is dear to find out.
+    /// Says whether what would be kept now is asked for: for what is dear to find out.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.recorder().is_some_and(|recorder| recorder.is_due(0))
@@ -108,7 +108,7 @@ impl Context {
         }
     }
 
-    /// Who is told which inputs each output is made of, for a pipe that [says that it tells](crate::Facts::with_lineage);
+    /// Returns what takes down which inputs each output is made of, for a pipe that [says that it tells](crate::Facts::with_lineage);
     /// `None` where nobody has to know: in strict order, and where no states can be asked for.
     pub fn lineage(&self) -> Option<&Lineage> {
         self.keeper()?.lineage.as_ref()

@@ -84,7 +84,7 @@ pub(super) struct Feeds {
     pub round: u64,
 }
 
-/// What a pipe holds of its inputs while it [keeps](crate::Context::keep_holding) something, by
+/// Positions that a pipe holds of its first input while it [keeps](crate::Context::keep_holding) something, by
 /// [position](crate::Context::position).
 #[derive(Debug, Default)]
 pub struct Keep {
@@ -95,19 +95,19 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// It holds what is at these positions of its first input, which will come again, in their order, before all that was not
+    /// Holds what is at these positions of the input, which will come again, in their order, before all that was not
     /// taken.
     pub fn hold(&mut self, positions: impl IntoIterator<Item = u64>) {
         self.held = positions.into_iter().collect();
     }
 
-    /// It holds some of its first input from this position on: those that [`Pipe::held`](crate::Pipe::held) finds from what is
+    /// Holds some of the input from this position on: those that [`Pipe::held`](crate::Pipe::held) finds from what is
     /// kept, which may be far less than their positions.
     pub fn hold_since(&mut self, position: u64) {
         self.reach = Some(position);
     }
 
-    /// So much has been given to each output since the epoch began, though some of it may wait there. For a node whose
+    /// Tells how much has been given to each output since the epoch began, though some of it may wait there. For a node whose
     /// outputs are not what it is asked for at the moment.
     pub fn outputs(&mut self, dealt: Vec<u64>) {
         self.outputs = Some(dealt);

@@ -40,8 +40,8 @@ impl Given {
     }
 }
 
-/// Of which inputs the outputs of a pipe are, where items come in any order: what a pipe tells that
-/// [says that it does](crate::Facts::with_lineage), by [`Context::lineage`](crate::Context::lineage).
+/// Takes down which inputs the outputs of a pipe are made of, where items come in any order: for a pipe that
+/// [says that it tells](crate::Facts::with_lineage), by [`Context::lineage`](crate::Context::lineage).
 ///
 /// In such an order nothing can be made again as it was, since it would come in yet another order. So a resumed epoch takes
 /// again what was not delivered, and nothing else: a pipe begins anew, with all inputs of which no output was delivered. What
@@ -59,12 +59,12 @@ impl Lineage {
         Lineage(unordered)
     }
 
-    /// The next output is made of the inputs at these positions.
+    /// Tells that the next output is made of the inputs at these positions.
     pub fn gave(&self, inputs: Vec<u64>) {
         self.0.gave(Given::All(inputs));
     }
 
-    /// The next outputs are made of one input each, which are at these positions. An error that is passed on is one.
+    /// Tells that the next outputs are made of one input each, which are at these positions. An error that is passed on is one.
     pub fn gave_each(&self, inputs: Vec<u64>) {
         if !inputs.is_empty() {
             self.0.gave(Given::Each(inputs));
@@ -76,7 +76,7 @@ impl Lineage {
         self.0.last(len)
     }
 
-    /// No output is made of the inputs at these positions.
+    /// Tells that no output is made of the inputs at these positions.
     pub fn left_out(&self, inputs: Vec<u64>) {
         self.0.left_out(inputs);
     }

@@ -250,8 +250,10 @@ impl EpochRun {
         runs: Option<Runs>,
         wanted: Option<&Wanted>,
     ) -> Wired {
+        let node = &self.engine.flow.nodes[id];
         if let (Some(recorder), Some(wanted), Some(_)) = (recorder, wanted, &runs)
-            && self.engine.flow.nodes[id].hints().facts.by_position
+            && matches!(&node.node.op, Op::Split(split) if split.is_built_in())
+            && node.hints().facts.by_position
             && recorder.want(port, wanted.clone())
         {
             // It leaves out by itself what would fill its queues and is not wanted.
