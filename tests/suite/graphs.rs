@@ -996,9 +996,11 @@ pub fn spec_apart() -> impl Strategy<Value = Spec> {
         })
 }
 
-/// How many cases a property is tried on: few, or as many as `PROPTEST_CASES` says.
-pub fn cases(few: u32) -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few)
+/// For a property that is tried on a few graphs, or on as many as `PROPTEST_CASES` says.
+pub fn config(few: u32) -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few);
+    // Some tell nothing: there may be more of these where there are more in all.
+    ProptestConfig { cases, max_global_rejects: cases.max(256) * 4, ..ProptestConfig::default() }
 }
 
 /// How many cases of graphs with processes there are, of each of which a run starts some.

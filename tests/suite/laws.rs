@@ -6,10 +6,10 @@ use datapipes::loader::NodeStats;
 use datapipes::{DataLoader, Graph, Item, OnError, Order, Uneven};
 use proptest::prelude::*;
 
-use crate::graphs::{Outcome, Run, Spec, Step, cases, items, spec, strict_run, uneven};
+use crate::graphs::{Outcome, Run, Spec, Step, config, items, spec, strict_run, uneven};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(200), ..ProptestConfig::default() })]
+    #![proptest_config(config(200))]
 
     /// Law 1: the sequence is that of one thread running the graph inline: values, origins and errors.
     #[test]
@@ -171,7 +171,7 @@ mod apart {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(1000), ..ProptestConfig::default() })]
+    #![proptest_config(config(1000))]
 
     /// Rows 32 and 123: the parts of all ranks are disjoint and complete, less what the policy drops, and of one size
     /// where that is promised.

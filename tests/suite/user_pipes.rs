@@ -9,7 +9,7 @@ use datapipes::{
 };
 use proptest::prelude::*;
 
-use crate::graphs::cases;
+use crate::graphs::config;
 
 /// Whether a pipe says which inputs its outputs are made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -529,7 +529,7 @@ impl Stage {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(150), ..ProptestConfig::default() })]
+    #![proptest_config(config(150))]
 
     /// Law 8 in any order, over pipes that group and reorder, ours and those of users: each item comes once, and each error.
     #[test]
