@@ -41,7 +41,7 @@ impl Pipe<u64> for Pairs {
                 }
                 // So that a worker pays for itself.
                 let n = (0..2000).fold(n, |n, i| std::hint::black_box(n ^ i ^ i));
-                row.as_mut_slice::<u64>()?.copy_from_slice(&[n, n + 1]);
+                row.as_mut_slice::<u64>()?.copy_from_slice(&[n, n.wrapping_add(1)]);
                 this.filled.lock().unwrap().insert(row.as_bytes().as_ptr() as usize);
                 Ok(row)
             }))
