@@ -13,7 +13,7 @@ use std::time::Instant;
 use futures::Stream;
 
 use crate::chunk::{self, Chunk, Payload};
-use crate::keep::Keep;
+use crate::keep::{Held, Keep, Place};
 use crate::sync::lock;
 use crate::{Context, Error, Item, Origin, Result};
 
@@ -111,6 +111,11 @@ impl<T: Send + 'static> Items<T> {
     /// Counts what is taken from here on, and what comes to be taken.
     pub(crate) fn counted(self, taken: Option<Arc<AtomicU64>>, produced: Option<Arc<AtomicU64>>) -> Self {
         Items { taken: taken.or(self.taken), produced: produced.or(self.produced), ..self }
+    }
+
+    /// Whether what is taken of it is counted there.
+    pub(crate) fn is_counted_by(&self, counter: &Arc<AtomicU64>) -> bool {
+        self.taken.as_ref().is_some_and(|taken| Arc::ptr_eq(taken, counter))
     }
 
     #[inline]
@@ -465,23 +470,22 @@ impl<T: Send + 'static> Emitter<T> {
         }
     }
 
-    /// Keeps what it takes to go on from here: exactly what was emitted has come out, and exactly what was taken has gone
-    /// in. See [`Context::keep`].
-    #[inline]
-    pub fn keep<S: crate::Wire>(&self, cx: &Context, state: impl FnOnce() -> S) {
-        self.keep_with(cx, |_| crate::wire::pack(&state()));
+    /// Emits an item or an error that is made of what is at these places, which are held no longer; see [`Held`].
+    ///
+    /// Where items come in any order this says what the output is made of, which a pipe has to say of each if it [says that
+    /// it does](crate::Facts::with_lineage).
+    pub async fn emit_of(&self, places: impl IntoIterator<Item = Place>, item: Result<Item<T>>) {
+        Place::give(places);
+        self.emit(item).await;
     }
 
-    /// The same for a pipe that collects: as if the last `items` had not been taken of its only input. They come again in
-    /// a resumed epoch, so that `state` has to say nothing of them; what was emitted is what came of those before. For a
-    /// group that was begun this is the cheapest way, since nothing of the group is written down.
-    ///
-    /// # Panics
-    /// If `items` is more than were taken.
+    /// Keeps what it takes to go on from here: exactly what was emitted has come out, and exactly what was taken and is not
+    /// [held](Held) has gone in. What is held comes again in a resumed epoch, so that `state` has to say nothing of it. See
+    /// [`Context::keep`].
     ///
     /// # Examples
     /// ```
-    /// use datapipes::{Context, DataLoader, Graph, Item, Items, Pipe};
+    /// use datapipes::{Context, DataLoader, Graph, Held, Items, Pipe};
     ///
     /// /// Groups neighbours that are equal.
     /// struct Runs;
@@ -491,16 +495,16 @@ impl<T: Send + 'static> Emitter<T> {
     ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<(u64, usize)> {
     ///         let cx = cx.clone();
     ///         Items::generate(async move |out| {
-    ///             let mut run: Vec<Item<u64>> = Vec::new();
+    ///             let mut run: Vec<Held<u64>> = Vec::new();
     ///             loop {
-    ///                 out.keep_rewound(&cx, run.len() as u64, || ());
-    ///                 let next = out.next_from(&mut input).await;
+    ///                 out.keep(&cx, || ());
+    ///                 let next = out.hold_from(&cx, &mut input).await;
     ///                 if let Some(first) = run.first()
-    ///                     && next.as_ref().is_none_or(|next| **next != **first)
+    ///                     && next.as_ref().is_none_or(|next| ***next != ***first)
     ///                 {
     ///                     let len = run.len();
-    ///                     out.emit(Ok(run.swap_remove(0).map(|value| (value, len)))).await;
-    ///                     run.clear();
+    ///                     let (mut items, places): (Vec<_>, Vec<_>) = run.drain(..).map(Held::into_parts).unzip();
+    ///                     out.emit_of(places, Ok(items.swap_remove(0).map(|value| (value, len)))).await;
     ///                 }
     ///                 let Some(next) = next else { return };
     ///                 run.push(next);
@@ -518,19 +522,25 @@ impl<T: Send + 'static> Emitter<T> {
     /// assert_eq!(epoch.next().transpose()?, Some((5, 2)));
     /// let rest = loader.resume(&epoch.state()?)?.blocking();
     /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?, [(7, 1), (8, 3)]);
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Runs, vec![5, 5, 5, 7, 8, 8, 8, 9]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn keep_rewound<S: crate::Wire>(&self, cx: &Context, items: u64, state: impl FnOnce() -> S) {
-        self.keep_with(cx, |keep| {
-            keep.rewind(items);
-            crate::wire::pack(&state())
-        });
+    pub fn keep<S: crate::Wire>(&self, cx: &Context, state: impl FnOnce() -> S) {
+        self.keep_with(cx, |_| crate::wire::pack(&state()));
+    }
+
+    /// The same for a pipe that says by [position](Context::position) what it holds of its input; see
+    /// [`Context::keep_holding`].
+    #[inline]
+    pub fn keep_holding<S: crate::Wire>(&self, cx: &Context, state: impl FnOnce(&mut Keep) -> S) {
+        self.keep_with(cx, |keep| crate::wire::pack(&state(keep)));
     }
 
     #[inline]
     pub(crate) fn keep_with(&self, cx: &Context, write: impl FnOnce(&mut Keep) -> Result<Vec<u8>>) {
-        if cx.recorder().is_some() {
+        if cx.is_resumable() {
             let pending = lock(&self.0).chunk.len();
             cx.keep_with(pending, write);
         }
@@ -548,6 +558,34 @@ impl<T: Send + 'static> Emitter<T> {
             match std::future::poll_fn(|cx| Pin::new(&mut *input).poll_next(cx)).await? {
                 Ok(item) => return Some(item),
                 Err(error) => self.emit(Err(error)).await,
+            }
+        }
+    }
+
+    /// The next item of an input, to be [held](Held) until it is emitted: for a pipe that groups, sorts or shuffles. The errors
+    /// before it are passed on.
+    ///
+    /// `input` is a stream that the pipe was given, and no other that was made of one: else the next item is an error of kind
+    /// `Config`, if states can be asked for.
+    pub async fn hold_from<In: Send + 'static>(
+        &self,
+        cx: &Context,
+        input: &mut Items<In>,
+    ) -> Option<Held<In>> {
+        loop {
+            let place = match Place::next(cx, input) {
+                Ok(place) => place,
+                Err(error) => {
+                    self.emit(Err(error)).await;
+                    return None;
+                }
+            };
+            match std::future::poll_fn(|cx| Pin::new(&mut *input).poll_next(cx)).await? {
+                Ok(item) => {
+                    place.hold();
+                    return Some(Held::new(item, place));
+                }
+                Err(error) => self.emit_of([place], Err(error)).await,
             }
         }
     }

@@ -132,7 +132,7 @@ pub use graph::{BuildError, Graph};
 pub use index::{Indexed, Lookup, MapPipe};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
-pub use keep::Wanted;
+pub use keep::{Held, Keep, Lineage, Place, Wanted};
 pub use loader::{
     Agreed, AgreedStream, Blocking, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Edited, Epoch,
     OnError, Replay, State,

@@ -57,9 +57,10 @@ use crate::{Context, Crossing, Item, Items, Result};
 /// let graph = Graph::from_vec(vec![1.0, f32::NAN]).pipe(Scale(2.0));
 /// assert_eq!(graph.collect().unwrap_err().to_string(), "scale: 0:1: corrupt: not a number");
 /// assert!(Graph::from_vec(vec![1.0]).pipe(Scale(0.0)).collect().is_err());
+/// # #[cfg(feature = "testing")]
+/// datapipes::testing::check_pipe(&Scale(2.0), (0..12).map(|n| n as f32).collect());
 /// ```
-/// In a test, `datapipes::testing::check_pipe(&Scale(2.0), vec![1.0, 2.0])` checks that it keeps the contract (feature
-/// `testing`).
+/// In a test, `datapipes::testing::check_pipe` checks that it keeps the contract (feature `testing`).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a pipe over `{In}`",
     note = "a pipe implements `Pipe<{In}>`, or is any `Fn(Items<{In}>) -> impl Stream<Item = Result<Item<Out>>>`"
@@ -115,6 +116,9 @@ pub trait Pipe<In>: Send + Sync + 'static {
     ///     fn crossing(&self) -> Option<Crossing<Vec<u8>, Vec<u8>>> { Some(Crossing::of(self)) }
     /// }
     ///
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Native { level: 2 }, (0..9).map(|n| vec![n]).collect());
+    ///
     /// impl Wire for Native { // or `#[derive(Wire)]`
     ///     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> datapipes::Result<()> { self.level.encode(to) }
     ///     fn decode(from: &mut Reader<'_>) -> datapipes::Result<Self> { Ok(Native { level: u32::decode(from)? }) }
@@ -147,7 +151,7 @@ pub trait Pipe<In>: Send + Sync + 'static {
 
     /// Whether an epoch can be resumed in the middle of what it gives. True for a pipe that is shardable, since
     /// that has no state. One that looks at the stream as a whole has to [keep](Context::keep) its state and to begin with
-    /// what it [kept](Context::kept), or to go [by position](Facts::by_position), and says so here; else
+    /// what it [kept](Context::kept), but for items that it [holds](crate::Held), which come again by themselves; or to go [by position](Facts::by_position), and says so here; else
     /// [`build`](crate::loader::Builder::build) refuses a loader that is meant to be
     /// [resumed](crate::loader::Builder::resumable), with its name.
     ///
@@ -187,15 +191,16 @@ pub trait Pipe<In>: Send + Sync + 'static {
     /// assert_eq!(epoch.by_ref().take(2).collect::<datapipes::Result<Vec<_>>>()?, [3, 4]);
     /// let rest = loader.resume(&epoch.state()?)?.blocking();
     /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?, [5, 9]);
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Records, vec![3, 1, 4, 1, 5, 9, 2, 6]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn is_resumable(&self) -> bool {
         self.is_shardable()
     }
 
-    /// The positions of its input that the pipe holds, ascending, by what it [kept](Context::kept), if it did not say so
-    /// when it kept it.
-    #[doc(hidden)]
+    /// The positions of its input that the pipe holds, ascending, by what it [kept](Context::kept): for one that said no more
+    /// when it kept it than [since where](crate::Keep::hold_since) it holds some. By default it held what it said then.
     fn held(&self, _cx: &Context) -> Option<Vec<u64>> {
         None
     }
@@ -258,6 +263,10 @@ pub struct Facts {
     /// Whether a join passes on its first input alone, and looks things up in the others: each rank reads those whole. False
     /// unless said otherwise.
     pub looks_up: bool,
+    /// Says that it tells of each output which inputs it is made of, where items come in any order: what is above a pipe that
+    /// does not (nor gives one for one, by position) keeps strict order in a loader that can be
+    /// [resumed](crate::loader::Builder::resumable). False unless said otherwise.
+    pub lineage: bool,
     /// Whether its items exist only once, so that nothing can be read again. False unless said otherwise.
     pub once: bool,
     /// What to use instead where an epoch [may be resumed](Pipe::is_resumable), if the node cannot: what `build()` says.
@@ -282,6 +291,7 @@ impl Default for Facts {
             selects: false,
             pairs: false,
             looks_up: false,
+            lineage: false,
             once: false,
             instead: None,
             role: Role::Plain,
@@ -365,6 +375,67 @@ impl Facts {
         Facts { looks_up: true, ..self }
     }
 
+    /// For a pipe that says which inputs each of its outputs is made of, so that what is above it can run in any order in a
+    /// loader that can be [resumed](crate::loader::Builder::resumable): by emitting with
+    /// [`Emitter::emit_of`](crate::Emitter::emit_of) all that it gives, or by [`Context::lineage`](crate::Context::lineage).
+    /// Of use with [`any_order`](Facts::any_order) only.
+    ///
+    /// ```
+    /// use datapipes::{Context, DataLoader, Facts, Graph, Held, Item, Items, Order, Pipe};
+    ///
+    /// /// Batches of so many items.
+    /// struct Groups(usize);
+    ///
+    /// impl Pipe<u64> for Groups {
+    ///     type Out = Vec<u64>;
+    ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
+    ///         let (size, cx) = (self.0, cx.clone());
+    ///         let mut batches: u64 = match cx.kept() {
+    ///             Ok(kept) => kept.unwrap_or(0),
+    ///             Err(error) => return Items::fail(error),
+    ///         };
+    ///         Items::generate(async move |out| {
+    ///             let mut batch: Vec<Held<u64>> = Vec::new();
+    ///             loop {
+    ///                 out.keep(&cx, || batches);
+    ///                 let next = out.hold_from(&cx, &mut input).await;
+    ///                 let ended = next.is_none();
+    ///                 batch.extend(next);
+    ///                 if batch.len() == size || (ended && !batch.is_empty()) {
+    ///                     let (items, places): (Vec<_>, Vec<_>) = batch.drain(..).map(Held::into_parts).unzip();
+    ///                     out.emit_of(places, Ok(Item::gather(items, batches))).await;
+    ///                     batches += 1;
+    ///                 }
+    ///                 if ended {
+    ///                     return;
+    ///                 }
+    ///             }
+    ///         })
+    ///     }
+    ///     fn is_resumable(&self) -> bool {
+    ///         true
+    ///     }
+    ///     fn facts(&self) -> Facts {
+    ///         Facts::any_order().with_lineage().with_buffered(self.0)
+    ///     }
+    /// }
+    ///
+    /// let graph = Graph::range(0..100).map(|n| n).pipe(Groups(8));
+    /// let loader = DataLoader::builder(graph).order(Order::Arrival).resumable().build()?;
+    /// let mut epoch = loader.epoch(0).blocking();
+    /// let mut all = epoch.by_ref().take(5).collect::<datapipes::Result<Vec<_>>>()?;
+    /// all.extend(loader.resume(&epoch.state()?)?.blocking().collect::<datapipes::Result<Vec<_>>>()?);
+    /// let mut all = all.concat();
+    /// all.sort();
+    /// assert_eq!(all, Vec::from_iter(0..100));
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Groups(3), (0..11).collect());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_lineage(self) -> Self {
+        Facts { lineage: true, ..self }
+    }
+
     /// For a source whose items exist only once.
     pub fn with_once(self) -> Self {
         Facts { once: true, ..self }
@@ -416,6 +487,8 @@ impl Facts {
 /// let lines = |lines: [&str; 2]| Graph::source(Lines(lines.map(String::from).to_vec()));
 /// assert_eq!(lines(["1", "2.5"]).collect()?, [1.0, 2.5]);
 /// assert_eq!(lines(["1", "x"]).collect().unwrap_err().to_string(), "lines: 0:1: invalid float literal");
+/// # #[cfg(feature = "testing")]
+/// datapipes::testing::check_source(&Lines(["1", "x", "3", "x", "x", "6"].map(String::from).to_vec()));
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 /// In a test, `datapipes::testing::check_source` checks that one keeps the contract (feature `testing`).

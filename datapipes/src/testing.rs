@@ -16,6 +16,7 @@
 mod errors;
 mod feed;
 mod join;
+mod lineage;
 mod node;
 mod resumed;
 mod source;
@@ -63,7 +64,10 @@ pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 /// - *Panics arrive*: a panic of the input is not swallowed.
 /// - *Shardable*, if it says so: cut at any point, the outputs of the pieces are the output of the whole.
 /// - *Resumable*, if it says so (and is not shardable): stopped after any item, twice, and resumed from what it kept,
-///   it gives what it gives in one go; by position, if it says that, what is at each position.
+///   it gives what it gives in one go; by position, if it says that, what is at each position. All that with errors between
+///   the items of its input, few and many, which a loader may skip.
+/// - *Lineage*, if it [says](Facts::with_lineage) which inputs its outputs are made of: with the input in other orders,
+///   stopped after any item, twice, and resumed with what was not delivered, it gives each item once, by their origins.
 /// - *Arity*, as it says.
 ///
 /// It raises a panic of its own on the way, which the panic hook prints also where all is well; it says so.
@@ -122,6 +126,15 @@ where
         assert_eq!(rest.len(), whole.len(), "an error in the input, before item {at}, costs other items");
     }
 
+    // As many errors as items, so that some are within whatever a pipe groups.
+    let with_errors =
+        items.iter().cloned().flat_map(|item| [Ok(item), Err(Error::new(ErrorKind::User, MARK))]);
+    let output = collect(pipe.apply(Items::from_results(with_errors.collect::<Vec<_>>()), &cx));
+    let errors = output.iter().filter(|item| matches!(item, Err(text) if text.contains(MARK))).count();
+    assert_eq!(errors, items.len(), "of as many errors as items in the input {errors} came out");
+    let rest = output.len() - errors;
+    assert_eq!(rest, whole.len(), "as many errors as items in the input cost other items");
+
     let panicking = Items::from_results((0..2).map(|_| -> Result<Item<In>> { panic!("{MARK}") }));
     let seen = catch_unwind(AssertUnwindSafe(|| collect(pipe.apply(panicking, &cx))));
     let arrived =
@@ -130,6 +143,10 @@ where
 
     if pipe.is_resumable() && !pipe.is_shardable() {
         resumed::check_resumed(pipe, &items);
+        let facts = pipe.facts();
+        if facts.lineage && !facts.needs_order {
+            lineage::check_lineage(pipe, &items);
+        }
     }
     if pipe.is_shardable() {
         for cut in 0..=items.len() {

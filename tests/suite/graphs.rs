@@ -16,6 +16,8 @@ use datapipes::{
 };
 use proptest::prelude::*;
 
+use crate::user_pipes::{GoesOn, Numbers, Own, Pair, goes_on, own};
+
 /// Where rows were filled.
 pub type Places = Arc<Mutex<HashSet<usize>>>;
 
@@ -39,7 +41,7 @@ impl Pipe<u64> for Pairs {
                 }
                 // So that a worker pays for itself.
                 let n = (0..2000).fold(n, |n, i| std::hint::black_box(n ^ i ^ i));
-                row.as_mut_slice::<u64>()?.copy_from_slice(&[n, n + 1]);
+                row.as_mut_slice::<u64>()?.copy_from_slice(&[n, n.wrapping_add(1)]);
                 this.filled.lock().unwrap().insert(row.as_bytes().as_ptr() as usize);
                 Ok(row)
             }))
@@ -63,6 +65,8 @@ pub enum Start {
     Vector,
     Iterator,
     Stream,
+    /// A source of one's own, in which some numbers fail.
+    Own(GoesOn),
     /// Data by index, and what is done to it before it is fetched.
     Indexed(Vec<IndexStep>),
     /// The indices that a sampler chooses, fetched as keys, or as batches of so many.
@@ -177,6 +181,10 @@ pub enum Step {
     InProcesses(Part),
     /// A pipe that asks for processes by itself.
     Apart(u64),
+    /// A pipe of one's own.
+    Own(Own),
+    /// A join of one's own.
+    Pair(Box<Spec>),
 }
 
 /// What becomes of an item that has no partner.
@@ -480,6 +488,7 @@ impl Start {
             Start::Range => Graph::range(0..items),
             Start::Vector => Graph::from_vec(Vec::from_iter(0..items)),
             Start::Iterator => Graph::from_iter_with(move || 0..items),
+            Start::Own(goes_on) => Graph::source(Numbers { items, goes_on }),
             Start::Stream => Graph::from_stream_with(move || {
                 use futures::StreamExt;
                 Ok(futures::stream::iter(0..items).then(|n| async move {
@@ -626,7 +635,7 @@ impl Spec {
 impl Step {
     fn inputs_mut(&mut self) -> Vec<&mut Spec> {
         match self {
-            Step::Zip(a, _) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => vec![a],
+            Step::Zip(a, _) | Step::Pair(a) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => vec![a],
             Step::Zip3(a, b) => vec![a, b],
             Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
                 inputs.iter_mut().collect()
@@ -639,7 +648,7 @@ impl Step {
     /// The graphs that are second inputs.
     fn inputs(&self) -> impl Iterator<Item = &Spec> {
         let inputs: Vec<&Spec> = match self {
-            Step::Zip(a, _) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => vec![a],
+            Step::Zip(a, _) | Step::Pair(a) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => vec![a],
             Step::Zip3(a, b) => vec![a, b],
             Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
                 inputs.iter().collect()
@@ -662,7 +671,8 @@ impl Step {
             Mux(_, stop_at_first) => *stop_at_first,
             Mix(stop, _) => *stop != Stop::AllExhausted,
             Scan(_) | Enumerate | Through | Take(_) | Skip(_) | Cycle(_) | Cache(_) | Sample(_) => true,
-            Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) => true,
+            Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) | Pair(_) => true,
+            Own(own) => own.needs_order(),
             _ => false,
         }
     }
@@ -673,7 +683,8 @@ impl Step {
         matches!(
             self,
             Batch { .. } | Bucket { .. } | Padded(_) | PaddedPairs(_) | Collate(_) | Rows(_) | CollateWith(_)
-        ) || self.inputs().any(Spec::groups)
+        ) || matches!(self, Own(own) if own.groups())
+            || self.inputs().any(Spec::groups)
     }
 
     /// Whether it may end before its inputs do, so that some of what they made is never used.
@@ -683,7 +694,7 @@ impl Step {
             Scan(most) => most.is_some(),
             Mux(_, stop_at_first) => *stop_at_first,
             Mix(stop, _) => *stop != Stop::AllExhausted,
-            Take(_) | Cycle(_) | Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) => true,
+            Take(_) | Cycle(_) | Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) | Pair(_) => true,
             _ => false,
         }
     }
@@ -797,6 +808,10 @@ impl Step {
                 let zip = if strict { Zip::new().strict() } else { Zip::new() };
                 Graph::join(inputs, zip).map(|(a, b)| a.rotate_left(1) ^ b)
             }
+            Step::Own(own) if most * own.times() <= MOST => {
+                return (own.add(graph, ranked), most * own.times().max(1));
+            }
+            Step::Pair(ref other) => Graph::join((graph, other.grown(None, ranked).0), Pair),
             Step::Zip3(ref b, ref c) => {
                 let (b, c) = (b.grown(None, ranked).0, c.grown(None, ranked).0);
                 graph.zip3(b, c).map(|(a, b, c)| a.rotate_left(1) ^ b ^ c.rotate_left(2))
@@ -849,7 +864,7 @@ impl Step {
             }
             Step::InProcesses(ref part) => return part.behind(graph, most, ranked),
             Step::Apart(k) => graph.pipe(Apart(k)),
-            Step::FlatMap(_) | Step::Repeat(_) | Step::ForkMux => graph,
+            Step::FlatMap(_) | Step::Repeat(_) | Step::ForkMux | Step::Own(_) => graph,
         };
         (graph, most)
     }
@@ -915,6 +930,7 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
         1 => (1usize..4, any::<bool>()).prop_map(|(outputs, in_turn)| Step::Demux(outputs, in_turn)),
         1 => prop::option::of(1u64..5).prop_map(Step::ForkZip),
         1 => Just(Step::ForkMux),
+        8 => own().prop_map(Step::Own),
     ];
     let alone = if apart {
         prop_oneof![
@@ -941,6 +957,7 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
     prop_oneof![
         24 => alone,
         1 => (input(), any::<bool>()).prop_map(|(other, strict)| Step::Zip(Box::new(other), strict)),
+        1 => input().prop_map(|other| Step::Pair(Box::new(other))),
         1 => (input(), input()).prop_map(|(b, c)| Step::Zip3(Box::new(b), Box::new(c))),
         1 => (input(), 1u64..60, partner()).prop_map(|(other, keys, partner)| {
             Step::JoinByKey(Box::new(other), keys, partner)
@@ -965,6 +982,7 @@ fn start() -> impl Strategy<Value = Start> {
         1 => Just(Start::Vector),
         1 => Just(Start::Iterator),
         1 => Just(Start::Stream),
+        2 => goes_on().prop_map(Start::Own),
         3 => prop::collection::vec(index_step(), 0..6).prop_map(Start::Indexed),
         1 => (choice(), prop::option::of(1usize..9)).prop_map(|(choice, batch)| Start::Keys(choice, batch)),
     ]
@@ -1067,6 +1085,13 @@ pub fn spec_apart() -> impl Strategy<Value = Spec> {
         .prop_filter("whether a pass comes to its end unseen is a matter of time", |spec| {
             !spec.caches_by_chance()
         })
+}
+
+/// For a property that is tried on a few graphs, or on as many as `PROPTEST_CASES` says.
+pub fn config(few: u32) -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few);
+    // Some tell nothing: there may be more of these where there are more in all.
+    ProptestConfig { cases, max_global_rejects: cases.max(256) * 4, ..ProptestConfig::default() }
 }
 
 /// How many cases of graphs with processes there are, of each of which a run starts some.

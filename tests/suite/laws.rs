@@ -6,10 +6,10 @@ use datapipes::loader::NodeStats;
 use datapipes::{DataLoader, Graph, Item, OnError, Order, Uneven};
 use proptest::prelude::*;
 
-use crate::graphs::{Outcome, Run, Spec, Step, items, spec, strict_run, uneven};
+use crate::graphs::{Outcome, Run, Spec, Step, config, items, spec, strict_run, uneven};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(config(200))]
 
     /// Law 1: the sequence is that of one thread running the graph inline: values, origins and errors.
     #[test]
@@ -171,7 +171,7 @@ mod apart {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+    #![proptest_config(config(1000))]
 
     /// Rows 32 and 123: the parts of all ranks are disjoint and complete, less what the policy drops, and of one size
     /// where that is promised.
@@ -410,7 +410,7 @@ impl Tree {
             let depth = indent.chars().count() / 3;
             let name = rest.split(['(', ' ']).next().unwrap().to_owned();
             let ends_early = match kind(&name) {
-                "take" | "scan" | "zip" => true,
+                "take" | "scan" | "zip" | "pair" => true,
                 "mux" => rest.contains("stop at first"),
                 "mix" => !rest.contains("AllExhausted"),
                 _ => false,
@@ -532,6 +532,7 @@ fn generated_graphs_contain_every_node() {
     }
     assert!(grouped < 200, "{grouped} of 400 tell little about other orders");
     let missing: Vec<&str> = [
+        "ahead",
         "batch",
         "bucket_batch",
         "cache",
@@ -540,16 +541,19 @@ fn generated_graphs_contain_every_node() {
         "concat",
         "cycle",
         "demux",
+        "echo",
         "enumerate",
         "fetch",
         "fetch_batches",
         "filter",
         "flat_map",
         "fork",
+        "fresh",
         "from_iter",
         "from_stream",
         "from_vec",
         "greedy_join",
+        "groups",
         "index_batch",
         "index_class_balanced",
         "index_concat",
@@ -570,11 +574,15 @@ fn generated_graphs_contain_every_node() {
         "map_async",
         "map_random",
         "mix",
+        "mixer",
         "mux",
+        "numbers",
         "pad",
+        "pair",
         "prefetch",
         "range",
         "repeat",
+        "runs",
         "sample",
         "sample_with",
         "samples",
@@ -584,6 +592,7 @@ fn generated_graphs_contain_every_node() {
         "take",
         "try_map",
         "unbatch",
+        "window",
         "zip",
     ]
     .into_iter()

@@ -24,6 +24,7 @@ mod runtimes;
 mod samples;
 mod shuffles;
 mod structure;
+mod user_pipes;
 
 // Parts of graphs run in children of this executable.
 datapipes::before_main!();

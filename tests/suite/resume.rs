@@ -3,10 +3,10 @@
 use datapipes::{DataLoader, Epoch, OnError, Order, State, Uneven};
 use proptest::prelude::*;
 
-use crate::graphs::{Outcome, Run, Spec, Step, items, spec, strict_run, uneven};
+use crate::graphs::{Outcome, Run, Spec, Step, config, items, spec, strict_run, uneven};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(config(200))]
 
     /// Law 8: values, origins and errors, element by element; stopped twice, with other workers, queues and limits each time.
     #[test]
@@ -27,7 +27,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(config(60))]
 
     /// Law 8 over ranks: each resumes, and fewer share what is left of all.
     #[test]

@@ -215,7 +215,10 @@ impl Pipe<File> for Samples {
             let mut ready = Vec::new();
             loop {
                 if let Some(files) = grouper.begun() {
-                    out.keep_rewound(&cx, files, || ());
+                    out.keep_holding(&cx, |keep| {
+                        let next = cx.position(0);
+                        keep.hold(next.saturating_sub(files)..next);
+                    });
                 }
                 let Some(item) = input.next().await else { break };
                 match item {

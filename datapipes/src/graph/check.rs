@@ -220,7 +220,7 @@ pub(crate) fn unequal_steps(flow: &Flow, settings: &Settings, skipped: u64) -> O
 /// Whether an epoch can go on in the middle of what a node gives.
 fn resumable(flow: &Flow, node: &FlowNode) -> bool {
     let hints = node.hints();
-    if hints.resumable || matches!(hints.facts.role, Role::Prefetch(_)) {
+    if hints.resumable {
         return true;
     }
     // What reads the orders of data by index is run for each reader anew, and gives one value.

@@ -227,10 +227,16 @@ impl<S: Source> AnySource for SourceOp<S> {
     }
 }
 
+fn is_built_in<N>() -> bool {
+    std::any::type_name::<N>().starts_with(concat!(env!("CARGO_CRATE_NAME"), "::"))
+}
+
 pub(crate) trait AnyPipe: Send + Sync {
     fn apply(&self, input: AnyItems, cx: &Context) -> AnyItems;
     fn len_hint(&self, input: u64) -> Option<u64>;
     fn held(&self, cx: &Context) -> Option<Vec<u64>>;
+    /// Whether it is one of this crate, so that what its name stands for is known.
+    fn is_built_in(&self) -> bool;
 }
 
 pub(super) struct PipeOp<In, P>(Arc<P>, PhantomData<fn(In)>);
@@ -252,6 +258,10 @@ impl<In: Send + 'static, P: Pipe<In>> AnyPipe for PipeOp<In, P> {
 
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {
         self.0.held(cx)
+    }
+
+    fn is_built_in(&self) -> bool {
+        is_built_in::<P>()
     }
 }
 
@@ -279,6 +289,8 @@ impl<In: Inputs, J: Join<In>> AnyJoin for JoinOp<In, J> {
 }
 
 pub(crate) trait AnySplit: Send + Sync {
+    /// Whether it is one of this crate, and can look up what is wanted of its outputs.
+    fn is_built_in(&self) -> bool;
     fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems>;
     fn outputs(&self) -> usize;
     fn len_hint(&self, input: u64) -> Option<u64>;
@@ -293,6 +305,10 @@ impl<In, S> SplitOp<In, S> {
 }
 
 impl<In: Send + 'static, S: Split<In>> AnySplit for SplitOp<In, S> {
+    fn is_built_in(&self) -> bool {
+        is_built_in::<S>()
+    }
+
     fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems> {
         self.0.split(typed::<In>(input), cx).into_iter().map(|items| Box::new(items) as AnyItems).collect()
     }

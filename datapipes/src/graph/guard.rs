@@ -29,6 +29,14 @@ impl<T> Guard<T> {
     }
 }
 
+/// What is wrong if a pipe that has to say which inputs its outputs are made of did not say so of these.
+fn untold<T: Send + 'static>(context: &Context, chunk: &Chunk<T>) -> Option<Error> {
+    let error = context.lineage()?.unordered().untold()?;
+    // What no policy skips ends the epoch, and is made of no input.
+    let ends = chunk.iter().filter_map(Result::err).any(|error| !error.kind().is_about_an_item());
+    (!ends).then(|| error.at(context.node()))
+}
+
 impl<T: Send + 'static> Chunks<T> for Guard<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         if self.dead || self.context.is_cancelled() {
@@ -50,6 +58,10 @@ impl<T: Send + 'static> Chunks<T> for Guard<T> {
         }
         match polled {
             Ok(Poll::Ready(Some(mut chunk))) => {
+                if let Some(error) = untold(&self.context, &chunk) {
+                    self.dead = true;
+                    chunk = Chunk::fail(error);
+                }
                 let errors = chunk.errors();
                 for error in chunk.errors_mut() {
                     error.name(self.context.node());

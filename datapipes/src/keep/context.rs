@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Keep, Recorder, Unordered, Wanted};
+use super::{Held, Keep, Lineage, Place, Recorder, Unordered, Wanted};
 use crate::wire::{pack, unpack};
 use crate::{Context, Error, Result, Wire};
 
@@ -12,8 +12,8 @@ pub(crate) struct Keeper {
     pub recorder: Option<Arc<Recorder>>,
     pub kept: Option<Arc<[u8]>>,
     pub wanted: Option<Wanted>,
-    /// For a node to which items come in any order.
-    pub unordered: Option<Arc<Unordered>>,
+    /// For a node to which items come in any order, and that says which of them its outputs are made of.
+    pub lineage: Option<Lineage>,
     /// So many items are given again that may have been used below before the stop.
     pub used: u64,
 }
@@ -51,26 +51,36 @@ impl Context {
     /// items are emitted one by one it is [`Emitter::keep`](crate::Emitter::keep). Call it as often as you can: `state` is
     /// asked only now and then, about five thousand times a second at most. A resumed epoch applies the pipe again,
     /// which finds the last value that it needs by [`kept`](Context::kept) and its input behind what had been taken
-    /// then; what it gives again is left out behind it. Does nothing where the loader was not told that it will be
-    /// [resumed](crate::loader::Builder::resumable).
+    /// then, but for what is [held](crate::Held), which comes again first; what it gives again is left out behind it. Does
+    /// nothing where the loader was not told that it will be [resumed](crate::loader::Builder::resumable).
     #[inline]
     pub fn keep<S: Wire>(&self, state: impl FnOnce() -> S) {
         self.keep_with(0, |_| pack(&state()));
     }
 
-    /// The same for a pipe that holds some of its input, and with so many that came out and were not counted yet.
+    /// The same for a pipe that says by [position](Context::position) what it holds of its input: one that takes chunks, and
+    /// so gets no [`Held`](crate::Held) items.
+    #[inline]
+    pub fn keep_holding<S: Wire>(&self, state: impl FnOnce(&mut Keep) -> S) {
+        self.keep_with(0, |keep| pack(&state(keep)));
+    }
+
+    /// The same, with so many that came out and were not counted yet.
     #[inline]
     pub(crate) fn keep_with(&self, pending: usize, write: impl FnOnce(&mut Keep) -> Result<Vec<u8>>) {
-        if let Some(recorder) = self.recorder()
-            && recorder.is_due(pending as u64)
-        {
-            recorder.keep(pending as u64, write);
+        let Some(keeper) = self.keeper() else { return };
+        if let Some(recorder) = &keeper.recorder {
+            if recorder.is_due(pending as u64) {
+                recorder.keep(pending as u64, write);
+            }
+        } else if let Some(lineage) = &keeper.lineage {
+            lineage.unordered().keep(|| write(&mut Keep::default()));
         }
     }
 
-    /// Whether it is time to keep something.
+    /// Says whether what would be kept now is asked for: for what is dear to find out.
     #[inline]
-    pub(crate) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.recorder().is_some_and(|recorder| recorder.is_due(0))
     }
 
@@ -87,14 +97,32 @@ impl Context {
         self.keeper().map_or(0, |keeper| keeper.used)
     }
 
-    /// The position of what is taken next of an input; 0 where no states are made.
-    pub(crate) fn position(&self, input: usize) -> u64 {
-        self.recorder().map_or(0, |recorder| recorder.position(input))
+    /// The position of what is taken next of an input, for what is to be said of it later: how many items and errors came
+    /// before it since the epoch began. 0 where no states can be asked for, and for a node that [goes by
+    /// position](crate::Facts::by_position).
+    pub fn position(&self, input: usize) -> u64 {
+        match self.keeper() {
+            Some(Keeper { recorder: Some(recorder), .. }) => recorder.position(input),
+            Some(Keeper { lineage: Some(lineage), .. }) => lineage.unordered().next(),
+            _ => 0,
+        }
     }
 
-    /// Where items come in any order, and states can be asked for: who is told which of them came out.
-    pub(crate) fn unordered(&self) -> Option<&Arc<Unordered>> {
-        self.keeper()?.unordered.as_ref()
+    /// Returns what takes down which inputs each output is made of, for a pipe that [says that it tells](crate::Facts::with_lineage);
+    /// `None` where nobody has to know: in strict order, and where no states can be asked for.
+    pub fn lineage(&self) -> Option<&Lineage> {
+        self.keeper()?.lineage.as_ref()
+    }
+
+    /// Drops items that were held, and counts them as dropped.
+    pub fn leave_out<T>(&self, held: impl IntoIterator<Item = Held<T>>) {
+        let places: Vec<Place> = held.into_iter().map(|held| held.into_parts().1).collect();
+        self.count_dropped(places.len() as u64);
+        Place::leave_out(places);
+    }
+
+    pub(super) fn unordered(&self) -> Option<&Arc<Unordered>> {
+        self.lineage().map(Lineage::unordered)
     }
 
     pub(crate) fn recorder(&self) -> Option<&Arc<Recorder>> {

@@ -8,6 +8,7 @@
 
 mod context;
 mod cursor;
+mod held;
 mod log;
 mod mark;
 mod pace;
@@ -21,11 +22,13 @@ use std::sync::Arc;
 
 pub(crate) use self::context::Keeper;
 pub(crate) use self::cursor::{Cursor, Input};
+pub use self::held::{Held, Place};
 pub(crate) use self::log::Trim;
 use self::log::{LONG, Log};
-pub(crate) use self::mark::Keep;
+pub use self::mark::Keep;
 pub(crate) use self::pieces::Pieces;
 pub(crate) use self::recorder::{Marked, Recorder};
+pub use self::unordered::Lineage;
 pub(crate) use self::unordered::{Given, Unordered};
 pub(crate) use self::wanted::Positions;
 pub use self::wanted::Wanted;

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::mark::{Above, Feed, Feeds, Keep, Mark};
+use super::mark::{Above, Feed, Feeds, Keep, Mark, Places};
 use super::pace::Pace;
 use super::{Cursor, Log, OVER, Point, Saving, Trace, Trim, Wanted};
 use crate::sync::lock;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Writes down what a node keeps.
 pub(crate) struct Recorder {
@@ -64,7 +64,7 @@ impl Recorder {
         }
         let begun = traces.into_iter().enumerate().map(|(at, trace)| {
             let input = cursor.and_then(|cursor| cursor.inputs.get(at)).cloned().unwrap_or_default();
-            Above { input, over: false, trace }
+            Above { taken: input.from, input, over: false, trace }
         });
         let begun = Mark {
             outputs: recorder.positions(),
@@ -123,6 +123,13 @@ impl Recorder {
         lock(&self.feeds).feeds[input].taken.clone()
     }
 
+    /// What is held of the input whose counter is the one that is looked for, and the position of what is taken next of it.
+    pub(super) fn input(&self, is_counter: impl Fn(&Arc<AtomicU64>) -> bool) -> Option<(Arc<Places>, u64)> {
+        let feeds = lock(&self.feeds);
+        let feed = feeds.feeds.iter().find(|feed| is_counter(&feed.taken))?;
+        Some((feed.held.clone(), feed.position()))
+    }
+
     /// The position of what is taken next of an input.
     pub(super) fn position(&self, input: usize) -> u64 {
         lock(&self.feeds).feeds.get(input).map_or(0, Feed::position)
@@ -175,6 +182,13 @@ impl Recorder {
         let written = write(&mut keep);
         let (inputs, round) = {
             let Feeds { feeds, round } = &*lock(&self.feeds);
+            if let Some(place) = keep.not_taken(feeds) {
+                let message =
+                    format!("says that it holds what is at place {place} of its input, and has not taken it");
+                let error = Error::new(ErrorKind::Config, message).at(&self.node);
+                lock(&self.problem).get_or_insert(error);
+                return;
+            }
             let inputs = feeds.iter().enumerate().map(|(at, feed)| keep.above(at, feed));
             (inputs.collect(), *round)
         };
@@ -210,9 +224,7 @@ impl Recorder {
         let behind = |mark: &&Mark| mark.is(points, |at, point| at >= point.most);
         let behind = marks.iter().find(behind);
         let most = |input: usize| match behind {
-            Some(behind) if behind.round == mark.round => {
-                behind.inputs.get(input).map(|above| above.input.from)
-            }
+            Some(behind) if behind.round == mark.round => behind.inputs.get(input).map(|above| above.taken),
             None if round == mark.round => taken.get(input).copied(),
             _ => None,
         };

@@ -3,8 +3,6 @@
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
-use crate::keep::Given;
-use crate::wire::pack;
 use crate::{Chunk, Context, Facts, Graph, Item, Items, Origin, Pipe, Role};
 
 /// Groups consecutive items into batches of a fixed size; see [`Graph::batch`].
@@ -59,6 +57,7 @@ impl<T: Send + 'static> Pipe<T> for Batch {
         facts
             .with_buffered(self.size)
             .with_role(Role::Batch(self.size))
+            .with_lineage()
             .with_settings(format_args!("{}{}", self.size, if self.drop_last { ", drop_last" } else { "" }))
             .with_problem((self.size == 0).then_some("a batch size of zero"))
     }
@@ -85,9 +84,9 @@ impl<T: Send + 'static> Batches<T> {
         let values = std::mem::replace(&mut self.values, Vec::with_capacity(room));
         let origins = std::mem::replace(&mut self.origins, Vec::with_capacity(room));
         self.index += 1;
-        if let Some(unordered) = self.cx.unordered() {
-            let positions = self.positions.drain(..values.len()).collect();
-            unordered.gave(Given::All(positions), pack(&self.index).ok());
+        if let Some(lineage) = self.cx.lineage() {
+            lineage.gave(self.positions.drain(..values.len()).collect());
+            self.cx.keep(|| self.index);
         }
         Item::new(values, Origin::joined(origins, self.index - 1))
     }
@@ -97,9 +96,10 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<Vec<T>>>> {
         if self.clean {
             let (index, waiting) = (self.index, self.values.len() as u64);
-            self.cx.keep_with(0, |keep| {
-                keep.rewind(waiting);
-                pack(&index)
+            self.cx.keep_holding(|keep| {
+                let next = self.cx.position(0);
+                keep.hold(next.saturating_sub(waiting)..next);
+                index
             });
         }
         loop {
@@ -115,7 +115,7 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
             let mut out = Chunk::default();
             let mut taken = 0;
             let failed = chunk.errors() > 0;
-            let mut positions = self.cx.unordered().map(|unordered| unordered.last(chunk.len()).into_iter());
+            let mut positions = self.cx.lineage().map(|lineage| lineage.taken(chunk.len()).into_iter());
             for (place, error) in chunk.take_errors() {
                 // Batches that were full before the error come before it.
                 self.positions
@@ -123,8 +123,8 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
                 self.take(chunk.split_to(place - taken), &mut out);
                 taken = place;
                 out.push(Err(error));
-                if let (Some(unordered), Some(positions)) = (self.cx.unordered(), &mut positions) {
-                    unordered.gave(Given::Each(positions.next().into_iter().collect()), None);
+                if let (Some(lineage), Some(positions)) = (self.cx.lineage(), &mut positions) {
+                    lineage.gave_each(positions.next().into_iter().collect());
                 }
             }
             self.positions.extend(positions.into_iter().flatten());

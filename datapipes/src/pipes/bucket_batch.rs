@@ -1,9 +1,6 @@
 //! Groups items of similar length into batches.
 
-use futures::StreamExt;
-
-use crate::wire::pack;
-use crate::{Context, Facts, Graph, Item, Items, Pipe};
+use crate::{Context, Facts, Graph, Held, Item, Items, Pipe};
 
 /// Groups items of similar length into batches; see [`Graph::bucket_batch`].
 #[derive(Clone, Debug)]
@@ -53,43 +50,26 @@ where
         };
         let (this, cx) = (self.clone(), cx.clone());
         Items::generate(async move |out| {
-            let mut buckets: Vec<Vec<Item<T>>> = this.sizes.iter().map(|_| Vec::new()).collect();
-            // The positions of what is in them, in an epoch that can go on.
-            let mut places: Vec<Vec<u64>> = this.sizes.iter().map(|_| Vec::new()).collect();
+            let mut buckets: Vec<Vec<Held<T>>> = this.sizes.iter().map(|_| Vec::new()).collect();
             loop {
-                out.keep_with(&cx, |keep| {
-                    let mut held = places.concat();
-                    held.sort_unstable();
-                    keep.hold(held);
-                    pack(&batches)
-                });
-                let place = cx.position(0);
-                let item = match input.next().await {
-                    Some(Ok(item)) => item,
-                    Some(Err(error)) => {
-                        out.emit(Err(error)).await;
-                        continue;
-                    }
-                    None => break,
-                };
+                out.keep(&cx, || batches);
+                let Some(item) = out.hold_from(&cx, &mut input).await else { break };
                 let length = (this.length)(&item);
                 let number = this.boundaries.partition_point(|&boundary| boundary <= length);
                 let bucket = &mut buckets[number];
                 bucket.push(item);
-                if cx.is_resumable() {
-                    places[number].push(place);
-                }
                 if bucket.len() >= this.sizes[number] {
-                    places[number].clear();
-                    out.emit(Ok(Item::gather(std::mem::take(bucket), batches))).await;
+                    let (items, places): (Vec<_>, Vec<_>) = bucket.drain(..).map(Held::into_parts).unzip();
+                    out.emit_of(places, Ok(Item::gather(items, batches))).await;
                     batches += 1;
                 }
             }
             for bucket in buckets.into_iter().filter(|bucket| !bucket.is_empty()) {
                 if this.drop_last {
-                    cx.count_dropped(bucket.len() as u64);
+                    cx.leave_out(bucket);
                 } else {
-                    out.emit(Ok(Item::gather(bucket, batches))).await;
+                    let (items, places): (Vec<_>, Vec<_>) = bucket.into_iter().map(Held::into_parts).unzip();
+                    out.emit_of(places, Ok(Item::gather(items, batches))).await;
                     batches += 1;
                 }
             }
@@ -107,6 +87,7 @@ where
         // Which items are left over depends on the order; without `drop_last` only their grouping does.
         Facts { needs_order: self.drop_last, ..Facts::default() }
             .with_buffered(self.sizes.iter().sum())
+            .with_lineage()
             .with_settings(settings + drop_last)
             .with_problem(self.problem())
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 
-use crate::wire::pack;
 use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Join, Origin};
 
 /// Finds the key of an item.
@@ -213,9 +212,8 @@ where
         let (strict, cx) = (self.strict, cx.clone());
         let mut table = Table { entries: HashMap::new(), bytes: 0, most: (self.items, self.bytes) };
         Items::generate(async move |out| {
-            let (mut taken, mut errors) = (0, 0);
+            let (begin, mut errors) = (cx.position(1), 0);
             while let Some(item) = right.next().await {
-                taken += 1;
                 let found = match item {
                     Err(error) => vec![error],
                     Ok(item) => {
@@ -239,10 +237,10 @@ where
                 return out.emit(Err(Error::new(ErrorKind::Config, message))).await;
             }
             loop {
-                out.keep_with(&cx, |keep| {
+                out.keep_holding(&cx, |keep| {
                     // A resumed epoch makes the table again. That it can, `right` is not dropped before the end.
-                    keep.rewind_of(1, taken);
-                    pack(&errors)
+                    keep.take_again(1, begin);
+                    errors
                 });
                 let item = match left.next().await {
                     None => break,

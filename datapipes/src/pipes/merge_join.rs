@@ -7,7 +7,6 @@ use std::sync::Arc;
 use futures::StreamExt;
 
 use super::hash_join::{Key, LeftJoin, Pair, inner, outer, paired, twice};
-use crate::wire::pack;
 use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Join, Origin};
 
 /// Pairs the items of two inputs that are sorted by key; see [`Graph::merge_join_by_key`].
@@ -96,14 +95,10 @@ where
             }
             let mut right_ended = false;
             loop {
-                out.keep_with(&cx, |keep| {
-                    keep.hold_of(0, last.iter().map(|(_, place)| *place).collect());
-                    keep.hold_of(1, current.iter().map(|current| current.place).collect());
-                    pack(&(
-                        last.is_some(),
-                        current.is_some(),
-                        current.as_ref().is_some_and(|current| current.used),
-                    ))
+                out.keep_holding(&cx, |keep| {
+                    keep.hold_of(0, last.iter().map(|(_, place)| *place));
+                    keep.hold_of(1, current.iter().map(|current| current.place));
+                    (last.is_some(), current.is_some(), current.as_ref().is_some_and(|current| current.used))
                 });
                 let place = cx.position(0);
                 let item = match left.next().await {

@@ -2,7 +2,6 @@
 
 use futures::StreamExt;
 
-use crate::wire::pack;
 use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe};
 
 /// Keeps a number of items, at random; see [`Graph::sample`].
@@ -60,9 +59,9 @@ impl<T: Send + 'static> Pipe<T> for Sample {
             kept.sort_unstable_by_key(|&(place, _)| place);
             let places: Vec<u64> = kept.iter().map(|&(place, _)| place).collect();
             for (given, (_, item)) in kept.into_iter().enumerate() {
-                out.keep_with(&cx, |keep| {
-                    keep.hold(places[given..].to_vec());
-                    pack(&true)
+                out.keep_holding(&cx, |keep| {
+                    keep.hold(places[given..].iter().copied());
+                    true
                 });
                 out.emit(Ok(item)).await;
             }

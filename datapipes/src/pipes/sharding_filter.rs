@@ -102,9 +102,9 @@ fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<Clone
         let mut place = 0;
         loop {
             if place == 0 {
-                out.keep_with(&cx, |keep| {
+                out.keep_holding(&cx, |keep| {
                     keep.hold(held.clone());
-                    pack(&(total, held.len() as u64))
+                    (total, held.len() as u64)
                 });
             }
             let position = cx.position(0);

@@ -16,7 +16,6 @@ use futures::StreamExt;
 
 use crate::items::{Chunks, Demand, polled};
 use crate::sync::lock;
-use crate::wire::pack;
 use crate::{Chunk, Context, Error, ErrorKind, Item, Items, Result, Wanted};
 
 /// Says which outputs get an item, and hands it to them.
@@ -299,10 +298,7 @@ impl<T: Send + 'static> State<T> {
             && self.queues.open().all(|other| other == index || self.queues.queues[other].len() < self.buffer)
         {
             let Queues { dealt: places, .. } = &self.queues;
-            self.cx.keep_with(0, |keep| {
-                keep.outputs(places.clone());
-                pack(&())
-            });
+            self.cx.keep_holding(|keep| keep.outputs(places.clone()));
             let ahead = demand.ahead || !self.queues.queues[index].is_empty();
             match polled(ahead, || self.poll_input(outs)) {
                 Poll::Pending => return (true, dealt),

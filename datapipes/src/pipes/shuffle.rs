@@ -1,13 +1,10 @@
 //! Changes the order at random, within a buffer.
 
-use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
-use crate::keep::{Given, Unordered};
-use crate::wire::pack;
 use crate::{
-    Chunk, Context, Facts, Graph, Item, Items, Origin, Pipe, Reader, Result, Rng, Role, Wire, Writer,
+    Chunk, Context, Facts, Graph, Item, Items, Lineage, Origin, Pipe, Reader, Result, Rng, Role, Wire, Writer,
 };
 
 /// Changes the order at random, within a buffer; see [`Graph::shuffle`].
@@ -47,7 +44,7 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
             origins: Vec::new(),
             draining: false,
             refill,
-            unordered: cx.unordered().map(|unordered| (unordered.clone(), Vec::new())),
+            lineage: cx.lineage().map(|lineage| (lineage.clone(), Vec::new())),
             book: cx.recorder().map(|_| Book::new(cx.clone(), kept.as_ref())),
             rng,
         })
@@ -69,6 +66,7 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
             .with_selection()
             .with_buffered(self.buffer)
             .with_role(if self.within_rank { Role::ShuffleWithinRank } else { Role::Shuffle })
+            .with_lineage()
             .with_settings(self.buffer)
             .with_problem((self.buffer == 0).then_some("a shuffle buffer of zero"))
     }
@@ -86,7 +84,7 @@ struct Shuffled<T> {
     /// Where states can be asked for.
     book: Option<Book>,
     /// The same where items come in any order: the position of the item in each place.
-    unordered: Option<(Arc<Unordered>, Vec<u64>)>,
+    lineage: Option<(Lineage, Vec<u64>)>,
 }
 
 /// Where a shuffle stands. What is in the buffer follows from it: which item went to which place is a matter of the draws
@@ -242,9 +240,9 @@ impl Book {
             *left = buffered as u64;
         }
         let oldest = self.oldest;
-        self.cx.keep_with(0, |keep| {
+        self.cx.keep_holding(|keep| {
             keep.hold_since(kept.position(oldest));
-            pack(kept)
+            kept.clone()
         });
     }
 }
@@ -273,9 +271,9 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
             {
                 book.errors(chunk.len(), chunk.error_places());
             }
-            if let Some((unordered, positions)) = &mut self.unordered {
+            if let Some((lineage, positions)) = &mut self.lineage {
                 let rng = (missing == 0).then_some(&mut self.rng);
-                chunk = exchange(chunk, &mut self.values, &mut self.origins, rng, (unordered, positions));
+                chunk = exchange(chunk, &mut self.values, &mut self.origins, rng, (lineage, positions));
                 if chunk.is_empty() {
                     continue;
                 }
@@ -311,10 +309,10 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
         let (mut values, mut origins) = (self.values.split_off(keep), self.origins.split_off(keep));
         values.reverse();
         origins.reverse();
-        if let Some((unordered, positions)) = &mut self.unordered {
+        if let Some((lineage, positions)) = &mut self.lineage {
             let mut given = positions.split_off(keep);
             given.reverse();
-            unordered.gave(Given::Each(given), None);
+            lineage.gave_each(given);
         }
         let chunk = Chunk::from_columns(values, origins);
         Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
@@ -347,10 +345,10 @@ fn exchange<T>(
     values: &mut Vec<T>,
     origins: &mut Vec<Origin>,
     mut rng: Option<&mut Rng>,
-    (unordered, positions): (&Unordered, &mut Vec<u64>),
+    (lineage, positions): (&Lineage, &mut Vec<u64>),
 ) -> Chunk<T> {
     let (mut out, mut given) = (Chunk::default(), Vec::new());
-    for (position, item) in unordered.last(chunk.len()).into_iter().zip(chunk) {
+    for (position, item) in lineage.taken(chunk.len()).into_iter().zip(chunk) {
         match (item, &mut rng) {
             (Err(error), _) => {
                 out.push(Err(error));
@@ -372,9 +370,7 @@ fn exchange<T>(
             }
         }
     }
-    if !given.is_empty() {
-        unordered.gave(Given::Each(given), None);
-    }
+    lineage.gave_each(given);
     out
 }
 
@@ -386,7 +382,7 @@ impl<T> Shuffled<T> {
         }
         // The same draws permute both columns.
         let (values, origins) = (&mut self.values, &mut self.origins);
-        let (len, mut positions) = (values.len(), self.unordered.as_mut().map(|(_, positions)| positions));
+        let (len, mut positions) = (values.len(), self.lineage.as_mut().map(|(_, positions)| positions));
         let swap = |a: usize, b: usize| {
             values.swap(a, b);
             origins.swap(a, b);

@@ -311,13 +311,11 @@ impl Plan {
     }
 }
 
-/// Whether a state can be made of a node to which items come in any order.
+/// Whether a state can be made of a node to which items come in any order: it says which of them its outputs are made of, or
+/// each is made of the one at its place.
 fn resumes_unordered(node: &FlowNode, in_segment: bool) -> bool {
     let hints = node.hints();
-    match hints.facts.role {
-        Role::Shuffle | Role::ShuffleWithinRank | Role::Batch(_) | Role::Prefetch(_) => true,
-        _ => in_segment && hints.arity == Arity::One,
-    }
+    hints.facts.lineage || (hints.arity == Arity::One && (in_segment || hints.facts.by_position))
 }
 
 /// Prints a plan as a tree, the consumer first.

@@ -88,7 +88,7 @@ async fn serve(mut asked: UnboundedReceiver<BoxFuture<'static, ()>>) {
 impl Drop for StableThread {
     fn drop(&mut self) {
         let started = self.started.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Started { jobs, ended }) = started {
+        if let Some(Started { jobs, ended, .. }) = started {
             drop(jobs);
             if super::may_wait() {
                 let _ = ended.recv_timeout(PATIENCE);

@@ -8,7 +8,7 @@ use crate::keep::{ByPosition, Cursor, Keeper, Marked, Point, Recorder, Saving, T
 use crate::{Arity, Context, Error, ErrorKind, Item, Items, Pipe, Wanted};
 
 /// What goes in; an error where there is nothing.
-type Input<In> = [Option<Item<In>>];
+pub(super) type Input<In> = [Option<Item<In>>];
 
 /// Stops at every place, goes on, stops again, and goes on to the end.
 pub(super) fn check_resumed<In, P>(pipe: &P, items: &[Item<In>])
@@ -17,12 +17,7 @@ where
     P: Pipe<In>,
     P::Out: PartialEq + Debug,
 {
-    let clean: Vec<Option<Item<In>>> = items.iter().cloned().map(Some).collect();
-    let mut failing = clean.clone();
-    for at in [items.len(), items.len() / 2, items.len() / 3, 0] {
-        failing.insert(at, None);
-    }
-    for input in [&clean, &failing] {
+    for input in &with_errors(items) {
         for (chunk, always) in [(1, true), (1, false), (3, true), (64, false)] {
             match pipe.facts().by_position {
                 true => check_positions(pipe, input, chunk),
@@ -32,8 +27,25 @@ where
     }
 }
 
+/// The items alone, and with errors between them: some, one behind each, and several in a row, so that some are within
+/// whatever a pipe groups.
+pub(super) fn with_errors<In: Clone>(items: &[Item<In>]) -> Vec<Vec<Option<Item<In>>>> {
+    let few = [items.len(), items.len() / 2, items.len() / 3, 0];
+    let densities: [&dyn Fn(usize) -> usize; 4] =
+        [&|_| 0, &|at| few.iter().filter(|&&error| error == at).count(), &|_| 1, &|at| {
+            if at % 3 == 1 { 2 } else { 0 }
+        }];
+    let failing = |errors: &dyn Fn(usize) -> usize| {
+        let some = |at: usize| {
+            std::iter::repeat_n(None, errors(at)).chain(items.get(at).map(|item| Some(item.clone())))
+        };
+        (0..=items.len()).flat_map(some).collect()
+    };
+    densities.into_iter().map(failing).collect()
+}
+
 /// What is at these positions of the input.
-fn given<In: Clone + Send + 'static>(input: &Input<In>, wanted: &Wanted) -> Items<In> {
+pub(super) fn given<In: Clone + Send + 'static>(input: &Input<In>, wanted: &Wanted) -> Items<In> {
     let end = input.len() as u64;
     let items = wanted.positions(end).map(|at| match &input[at as usize] {
         Some(item) => Ok(item.clone()),
@@ -160,8 +172,10 @@ where
             seen.extend(run.read(some));
         }
         assert_eq!(
-            seen, whole,
-            "says that it is resumable, but stopped after {stop} items gives something else"
+            seen,
+            whole,
+            "says that it is resumable, but stopped after {stop} items gives something else{}",
+            if input.iter().any(Option::is_none) { " (its input has errors)" } else { "" }
         );
         let mut over = start(Some(run.stop()));
         assert_eq!(over.read(usize::MAX), [], "goes on behind its end");

@@ -160,9 +160,13 @@ where
     T: PartialEq + Debug + Send + 'static,
 {
     let clean = node.clean();
-    let errors = |len: usize| [len, len / 2, len / 3, 0];
-    let failing: Vec<_> = node.feeds.iter().map(|feed| feed.failing(&errors(feed.len()))).collect();
-    for sequences in [&clean, &failing].into_iter().take(1 + usize::from(!clean.is_empty())) {
+    let failing = |errors: &dyn Fn(usize) -> Vec<usize>| -> Vec<_> {
+        node.feeds.iter().map(|feed| feed.failing(&errors(feed.len()))).collect()
+    };
+    // A few, and one before each item.
+    let few = failing(&|len| vec![len, len / 2, len / 3, 0]);
+    let many = failing(&|len| (0..=len).collect());
+    for sequences in [&clean, &few, &many].into_iter().take(if clean.is_empty() { 1 } else { 3 }) {
         for &way in ways {
             for (chunk, always, held) in [
                 (1, true, false),

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::keep::{Held, Place};
 use crate::pipe::Split;
 use crate::pipes::*;
 use crate::{Join, Source};
@@ -376,6 +377,130 @@ fn mistakes_of_splits_are_found() {
     ];
     for (mistake, words) in mistakes {
         let text = problem(|| check_split(&Deals(mistake), numbers()));
+        assert!(text.contains(words), "{mistake:?}: {text}");
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Untold {
+    Nothing,
+    /// Holds so many places from where it is, as if no error had come between.
+    CountsBack,
+    /// Holds what it has not taken.
+    NotTaken,
+    OutputWithoutPlaces,
+    ErrorsWithoutPlaces,
+    OneForTwo,
+    PlacesOfTheNext,
+    LeftOut,
+    OriginOfTheFirst,
+    Decides,
+    OtherStream,
+}
+
+/// Batches of three, with one mistake.
+struct Threes(Untold);
+
+impl Pipe<u64> for Threes {
+    type Out = Vec<u64>;
+
+    fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
+        use Untold::*;
+        let (mistake, cx) = (self.0, cx.clone());
+        let kept: Option<Vec<u64>> = cx.kept().unwrap();
+        let mut known = kept.unwrap_or_default();
+        if mistake == OtherStream {
+            input = Items::from_stream(input);
+        }
+        Items::generate(async move |out| {
+            let mut batch: Vec<Held<u64>> = Vec::new();
+            loop {
+                out.keep_holding(&cx, |keep| {
+                    let (next, len) = (cx.position(0), batch.len() as u64);
+                    match mistake {
+                        CountsBack if cx.lineage().is_none() => keep.hold(next.saturating_sub(len)..next),
+                        NotTaken => keep.hold(next..next + len),
+                        _ => {}
+                    }
+                    known.clone()
+                });
+                let next = match mistake {
+                    ErrorsWithoutPlaces => {
+                        let Some(item) = out.next_from(&mut input).await else { break };
+                        out.emit(Ok(item.map(|n| vec![n]))).await;
+                        continue;
+                    }
+                    // Nothing is held but what it says itself.
+                    CountsBack if cx.lineage().is_none() => out
+                        .next_from(&mut input)
+                        .await
+                        .map(|item| Held::new(item, Place::next(&Context::default(), &input).unwrap())),
+                    _ => out.hold_from(&cx, &mut input).await,
+                };
+                let ended = next.is_none();
+                match next {
+                    Some(item) if mistake == LeftOut && **item % 4 == 1 => drop(item),
+                    Some(item) if mistake == Decides && known.contains(&item) => cx.leave_out([item]),
+                    next => {
+                        known.extend(next.iter().filter(|_| mistake == Decides).map(|item| ***item));
+                        batch.extend(next);
+                    }
+                }
+                if batch.len() == 3 || (ended && !batch.is_empty()) {
+                    let (mut items, mut places): (Vec<_>, Vec<_>) =
+                        batch.drain(..).map(Held::into_parts).unzip();
+                    if mistake == PlacesOfTheNext && cx.lineage().is_some() {
+                        places.rotate_left(1);
+                        places.pop();
+                    }
+                    match mistake {
+                        OutputWithoutPlaces => out.emit(Ok(Item::gather(items, 0))).await,
+                        OriginOfTheFirst => {
+                            let first = items.remove(0);
+                            let all =
+                                [&[*first], &*items.iter().map(|item| **item).collect::<Vec<_>>()].concat();
+                            out.emit_of(places, Ok(first.map(|_| all))).await;
+                        }
+                        OneForTwo => {
+                            cx.lineage().inspect(|lineage| lineage.gave(Vec::new()));
+                            out.emit_of(places, Ok(Item::gather(items, 0))).await;
+                        }
+                        _ => out.emit_of(places, Ok(Item::gather(items, 0))).await,
+                    }
+                }
+                if ended {
+                    return;
+                }
+            }
+        })
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_lineage()
+    }
+}
+
+#[test]
+fn a_pipe_that_does_not_say_rightly_what_it_holds_or_gave_is_found_out() {
+    use Untold::*;
+    let numbers = || Vec::from_iter(0..8u64);
+    check_pipe(&Threes(Nothing), numbers());
+    let mistakes = [
+        (CountsBack, "says that it is resumable, but stopped after"),
+        (NotTaken, "says that it holds what is at place"),
+        (OutputWithoutPlaces, "and said so of 0 by now, while it gave 1 items and errors"),
+        (ErrorsWithoutPlaces, "and said so of 0 by now, while it gave 1 items and errors"),
+        (OneForTwo, "and said so of 2 by now, while it gave 1 items and errors"),
+        (PlacesOfTheNext, "is made of something else than its origin names"),
+        (LeftOut, "at its end there are some of which it said nothing"),
+        (OriginOfTheFirst, "is made of something else than its origin names"),
+        (Decides, "says that it is resumable, but stopped after"),
+        (OtherStream, "a stream that is not its input"),
+    ];
+    for (mistake, words) in mistakes {
+        let text = problem(|| check_pipe(&Threes(mistake), numbers()));
         assert!(text.contains(words), "{mistake:?}: {text}");
     }
 }

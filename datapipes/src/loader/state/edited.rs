@@ -123,5 +123,5 @@ pub(super) fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
 
 /// Whether it has no place of its own.
 fn passes(node: &FlowNode) -> bool {
-    matches!(node.hints().facts.role, Role::Prefetch(_)) || node.hints().arity == Arity::One
+    node.hints().arity == Arity::One
 }

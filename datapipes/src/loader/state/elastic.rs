@@ -133,7 +133,11 @@ impl<'a> Chain<'a> {
             let &[(above, _)] = &node.inputs[..] else {
                 return Err(format!("`{name}` is not below one `sharding_filter`"));
             };
-            let kind = &*node.node.kind;
+            // A pipe of a user may be called the same, and keeps what only itself knows.
+            let kind = match &node.node.op {
+                Op::Pipe(pipe) if pipe.is_built_in() => &*node.node.kind,
+                _ => "",
+            };
             let is_pipe = matches!(node.node.op, Op::Pipe(_));
             match hints.facts.role {
                 _ if kind == INDEX_SHARD || kind == "sharding_filter" || kind == "sharding_filter_padded" => {
@@ -143,7 +147,6 @@ impl<'a> Chain<'a> {
                     return Err(format!("`{name}` deals items in another way for another number of ranks"));
                 }
                 Role::Batch(_) if kind == "batch" && batch.is_none() => batch = Some(node),
-                Role::Prefetch(_) => {}
                 _ if kind == "indices"
                     && matches!(flow.nodes[above].hints().facts.role, Role::Shard { .. }) => {}
                 _ if is_pipe && hints.arity == Arity::One && (hints.shardable || hints.facts.by_position) => {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{Cursors, Engine};
 use crate::graph::{FlowNode, Op};
 use crate::keep::Cursor;
-use crate::{Arity, Error, ErrorKind, Result, Role};
+use crate::{Arity, Error, ErrorKind, Result};
 
 impl Engine {
     /// Whether nodes can be put where these say.
@@ -35,8 +35,7 @@ impl Engine {
 /// Whether a node like this can ever stand there.
 fn can_have(node: &FlowNode, cursor: &Cursor) -> bool {
     let hints = node.hints();
-    let passes = hints.arity == Arity::One
-        || matches!(hints.facts.role, Role::Shuffle | Role::ShuffleWithinRank | Role::Batch(_));
+    let passes = hints.arity == Arity::One || hints.facts.lineage;
     cursor.outputs.len() == node.node.outputs()
         && cursor.inputs.len() <= node.inputs.len()
         && (!cursor.unordered || (is_pipe(node) && passes))

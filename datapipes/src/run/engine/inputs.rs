@@ -5,9 +5,11 @@ use std::sync::Arc;
 use super::wiring::{Wired, one};
 use super::{Cursors, Engine, EpochRun};
 use crate::graph::{AnyItems, Edge, Op};
-use crate::keep::{ByPosition, Cursor, Input, Keeper, Pieces, Point, Recorder, Saving, Trace, Unordered};
+use crate::keep::{
+    ByPosition, Cursor, Input, Keeper, Lineage, Pieces, Point, Recorder, Saving, Trace, Unordered,
+};
 use crate::plan::Place;
-use crate::{Arity, Context, Role, Wanted};
+use crate::{Arity, Context, Wanted};
 
 /// Positions, one range after the other.
 pub(super) type Runs = Vec<(u64, u64)>;
@@ -81,13 +83,14 @@ impl EpochRun {
 
     fn of_any_order(self: &Arc<Self>, id: usize, round: u64, wanted: Option<&Wanted>) -> NodeInputs {
         let node = &self.engine.flow.nodes[id];
-        let identity = node.hints().arity == Arity::One;
+        let identity = !node.hints().facts.lineage;
         let (items, unordered) = self.unordered_input(id, node.inputs[0], round, wanted, identity);
         let edge = &self.engine.flow.nodes[node.inputs[0].0].node.edge;
         let items = edge.counted(items, Some(unordered.counter().clone()), None);
         let kept = self.cursor(id, wanted).map(|cursor| cursor.kept.clone().into());
         let trace = InlineTrace::Plain(unordered.clone());
-        let keeper = Keeper { kept, unordered: Some(unordered), ..Keeper::default() };
+        let lineage = Some(Lineage::new(unordered)).filter(|_| !identity);
+        let keeper = Keeper { kept, lineage, ..Keeper::default() };
         NodeInputs::new(self.context(id, round).with_keeper(keeper), vec![items], Some(trace))
     }
 
@@ -252,7 +255,7 @@ impl EpochRun {
     /// Whether what a node gives comes in any order, so that who resumes counts it anew.
     fn is_unordered(&self, id: usize) -> bool {
         let node = &self.engine.flow.nodes[id];
-        let passes = matches!(node.hints().facts.role, Role::Prefetch(_)) || node.hints().arity == Arity::One;
+        let passes = node.hints().arity == Arity::One && !node.hints().facts.lineage;
         let above = || node.inputs.first().is_some_and(|&(above, _)| self.is_unordered(above));
         self.unordered[id] || (passes && above())
     }
@@ -296,7 +299,8 @@ pub(super) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool>
             let own = |id: usize| match engine.plan.places[id] {
                 Place::Segment(number) => engine.plan.segments[number].nodes.last() == Some(&id),
                 Place::Inline => true,
-                Place::Queue(_) => false,
+                // What gives one for one is where what is above it is.
+                Place::Queue(_) => engine.flow.nodes[id].hints().facts.lineage,
             };
             (0..nodes().len()).map(|id| unordered[id] && own(id)).collect()
         }

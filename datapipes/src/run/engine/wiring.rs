@@ -45,13 +45,13 @@ impl EpochRun {
             Place::Inline => self.inline(id, port, round, wanted),
             Place::Queue(queue) => {
                 let edge = self.engine.flow.nodes[id].node.edge.clone();
-                let above = self.stream(self.engine.flow.nodes[id].inputs[0], round, wanted);
+                // The queue stands behind the pipe, which may do something besides.
+                let above = self.inline(id, port, round, wanted);
                 let name = self.engine.flow.nodes[id].name.to_string();
                 let queue = Prefetch { items: queue.items.max(1), ..queue };
                 let chunks = edge.erase(above.items);
                 let background = self.background(name, chunks, queue, &edge, self.queues[&id].clone());
-                let items = edge.guard(edge.restore(Box::new(background)), self.context(id, round));
-                Wired { items, trace: above.trace }
+                Wired { items: edge.restore(Box::new(background)), trace: above.trace }
             }
             Place::Segment(number) => self.segment(number, round, wanted),
         }
@@ -216,8 +216,12 @@ impl EpochRun {
         (context, trace, recorder): (&Context, &Option<InlineTrace>, &Option<Arc<Recorder>>),
     ) -> Wired {
         let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
-        let items = match recorder {
-            Some(recorder) => node.edge.counted(items, None, Some(recorder.produced(port).clone())),
+        let produced = match (recorder, context.lineage()) {
+            (Some(recorder), _) => Some(recorder.produced(port)),
+            (None, lineage) => lineage.map(|lineage| lineage.unordered().produced()),
+        };
+        let items = match produced {
+            Some(produced) => node.edge.counted(items, None, Some(produced.clone())),
             None => items,
         };
         let mut items = match trace {
@@ -247,8 +251,10 @@ impl EpochRun {
         runs: Option<Runs>,
         wanted: Option<&Wanted>,
     ) -> Wired {
+        let node = &self.engine.flow.nodes[id];
         if let (Some(recorder), Some(wanted), Some(_)) = (recorder, wanted, &runs)
-            && self.engine.flow.nodes[id].hints().facts.by_position
+            && matches!(&node.node.op, Op::Split(split) if split.is_built_in())
+            && node.hints().facts.by_position
             && recorder.want(port, wanted.clone())
         {
             // It leaves out by itself what would fill its queues and is not wanted.

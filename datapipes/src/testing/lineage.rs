@@ -1,0 +1,175 @@
+//! Checks that a pipe says which inputs its outputs are made of, run as a loader runs it where items come in any order.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::resumed::{Input, given, with_errors};
+use super::{MARK, Outcome, block_on, outcome};
+use crate::keep::{
+    ByPosition, Cursor, Input as InputCursor, Keeper, Lineage, Point, Saving, Trim, Unordered,
+};
+use crate::{Context, Item, Items, Origin, Pipe, Wanted};
+
+const NODE: &str = "pipe";
+
+/// Stops at every place, with the input in several orders, goes on, stops again, and goes on to the end.
+pub(super) fn check_lineage<In, P>(pipe: &P, items: &[Item<In>])
+where
+    In: Clone + Debug + Send + 'static,
+    P: Pipe<In>,
+    P::Out: PartialEq + Debug,
+{
+    for seed in 0..4u64 {
+        let mut mixed = items.to_vec();
+        // As it came, and in other orders.
+        mixed.sort_by_key(|item| crate::rng::mix(seed ^ item.origin().index()) * seed.min(1));
+        for input in with_errors(&mixed) {
+            for chunk in [1, 3, 64] {
+                check(pipe, &input, chunk);
+            }
+        }
+    }
+}
+
+fn check<In, P>(pipe: &P, input: &Input<In>, chunk: usize)
+where
+    In: Clone + Debug + Send + 'static,
+    P: Pipe<In>,
+    P::Out: PartialEq + Debug,
+{
+    let start = |stopped| Running::start(pipe, input, stopped, chunk);
+    let plain = Items::from_results(pipe_input(input));
+    let whole = made_of(&super::collect(pipe.apply(plain, &Context::default())));
+    let mut in_one_go = start(None);
+    let seen = in_one_go.read(usize::MAX);
+    assert_eq!(made_of(&seen), whole, "where it says what its outputs are made of, it gives something else");
+    for (place, (item, inputs)) in seen.iter().zip(in_one_go.unordered.told()).enumerate() {
+        let Ok((value, origin)) = item else { continue };
+        let mut named = Vec::new();
+        roots(origin, &mut named);
+        let mut told: Vec<String> = Vec::new();
+        inputs
+            .iter()
+            .filter_map(|&at| input[at as usize].as_ref())
+            .for_each(|item| roots(item.origin(), &mut told));
+        named.sort();
+        told.sort();
+        assert_eq!(
+            told, named,
+            "says that its output {place}, {value:?}, is made of something else than its origin names (see `Item::gather`)"
+        );
+    }
+    let (_, cursor) = in_one_go.stop();
+    let InputCursor { held, .. } = &cursor.inputs[0];
+    assert!(
+        held.is_empty(),
+        "says which inputs its outputs are made of, and at its end there are some of which it said nothing: at {held:?}; see \
+         `Context::leave_out`"
+    );
+    for stop in 0..=seen.len() {
+        let mut run = start(None);
+        let mut seen = run.read(stop);
+        for some in [2, 5, usize::MAX] {
+            run = start(Some(run.stop()));
+            seen.extend(run.read(some));
+        }
+        let all = made_of(&seen);
+        let missing: Vec<_> = left(&whole, &all);
+        let again: Vec<_> = left(&all, &whole);
+        assert!(
+            missing.is_empty() && again.is_empty(),
+            "says which inputs its outputs are made of, but stopped after {stop} items, where items come in any order, it \
+             loses {missing:?} and gives {again:?} again or instead"
+        );
+    }
+}
+
+fn pipe_input<In: Clone + Send + 'static>(input: &Input<In>) -> Vec<crate::Result<Item<In>>> {
+    use futures::StreamExt;
+    block_on(given(input, &Wanted::since(0)).collect())
+}
+
+/// What is in one and not in the other, both in order.
+fn left(one: &[String], other: &[String]) -> Vec<String> {
+    let mut other = other.iter().peekable();
+    let mut left = Vec::new();
+    for item in one {
+        while other.next_if(|next| *next < item).is_some() {}
+        if other.next_if_eq(&item).is_none() {
+            left.push(item.clone());
+        }
+    }
+    left
+}
+
+/// Of which items of the input all is made, and what errors there are; in order.
+fn made_of<T>(all: &Outcome<T>) -> Vec<String> {
+    let mut names = Vec::new();
+    for item in all {
+        match item {
+            Ok((_, origin)) => roots(origin, &mut names),
+            Err(text) if text.contains(MARK) => names.push("an error of its input".to_owned()),
+            Err(text) => names.push(text.clone()),
+        }
+    }
+    names.sort();
+    names
+}
+
+fn roots(origin: &Origin, names: &mut Vec<String>) {
+    match (origin.parts(), origin.parent()) {
+        ([], Some(parent)) => roots(parent, names),
+        ([], None) => names.push(format!("item {origin}")),
+        (parts, _) => parts.iter().for_each(|part| roots(part, names)),
+    }
+}
+
+/// A pipe on its way.
+struct Running<T> {
+    items: Items<T>,
+    unordered: Arc<Unordered>,
+    position: u64,
+    chunk: usize,
+}
+
+impl<T: Send + 'static> Running<T> {
+    fn start<In, P>(pipe: &P, input: &Input<In>, stopped: Option<(u64, Cursor)>, chunk: usize) -> Self
+    where
+        In: Clone + Send + 'static,
+        P: Pipe<In, Out = T>,
+    {
+        let (position, cursor) = stopped.unzip();
+        let wanted = cursor.as_ref().map_or(Wanted::since(0), |cursor| cursor.inputs[0].wanted());
+        let above = given(input, &wanted);
+        let trace = Arc::new(ByPosition("input".into()));
+        let marks = (false, false);
+        let unordered = Unordered::new(NODE.into(), trace, marks, Trim::default(), wanted, cursor.as_ref());
+        let above = above.counted(Some(unordered.counter().clone()), None);
+        let kept = cursor.map(|cursor| cursor.kept.into());
+        let keeper = Keeper { kept, lineage: Some(Lineage::new(unordered.clone())), ..Keeper::default() };
+        let items = pipe.apply(above, &Context::default().with_keeper(keeper));
+        let items = items.counted(None, Some(unordered.produced().clone()));
+        Running { items, unordered, position: position.unwrap_or(0), chunk }
+    }
+
+    fn read(&mut self, most: usize) -> Outcome<T> {
+        let mut seen = Vec::new();
+        while seen.len() < most
+            && let Some(some) = block_on(self.items.next_chunk(self.chunk.min(most - seen.len())))
+        {
+            seen.extend(some.into_iter().map(outcome));
+            if let Some(error) = self.unordered.untold() {
+                panic!("{error}");
+            }
+        }
+        self.position += seen.len() as u64;
+        seen
+    }
+
+    /// Where it stands.
+    fn stop(self) -> (u64, Cursor) {
+        let mut saving = Saving::all(&*self.unordered, Point::at(self.position));
+        assert!(saving.problem.is_none(), "cannot keep its state: {}", saving.problem.expect("there is one"));
+        (self.position, saving.cursors.remove(NODE).expect("a node that runs has a place"))
+    }
+}
