@@ -42,7 +42,10 @@ enum Given {
 /// The zlib stream in the first run of `IDAT` chunks.
 enum Stream<'a> {
     Ahead,
-    Begun { inflate: Box<Decompress>, rest: &'a [u8] },
+    Begun {
+        inflate: Box<Decompress>,
+        rest: &'a [u8],
+    },
     /// Its end was right; what else is in the run is not looked at.
     Ended,
     Behind,
@@ -110,7 +113,9 @@ impl<'a> Checked<'a> {
         self.made.resize(HEAD + PIECE, 0);
         let (mut filled, mut ended) = (HEAD, false);
         while filled < self.made.len() && !ended {
-            let Stream::Begun { inflate, rest } = &mut self.stream else { unreachable!("asked for in a stream") };
+            let Stream::Begun { inflate, rest } = &mut self.stream else {
+                unreachable!("asked for in a stream")
+            };
             let (read, written) = (inflate.total_in(), inflate.total_out());
             let status = inflate.decompress(rest, &mut self.made[filled..], FlushDecompress::None);
             let status = status.map_err(|error| {

@@ -122,7 +122,9 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
         return Err(Error::new(ErrorKind::Truncated, message));
     }
     // A signature that was changed on its way, as where line ends are translated: that of PNG is there to show it.
-    for (begin, format) in [(&b"\x89PNG"[..], ImageFormat::Png), (b"\xff\xd8", ImageFormat::Jpeg), (b"GIF8", ImageFormat::Gif)] {
+    for (begin, format) in
+        [(&b"\x89PNG"[..], ImageFormat::Png), (b"\xff\xd8", ImageFormat::Jpeg), (b"GIF8", ImageFormat::Gif)]
+    {
         if bytes.starts_with(begin) {
             return format.corrupt("its first bytes are damaged");
         }

@@ -151,7 +151,8 @@ async fn row_58_a_length_together_with_chunks_is_refused() {
             "Transfer-Encoding: identity\r\nContent-Length: 4\r\n",
             "Transfer-Encoding: chunked\r\nContent-Length: nonsense\r\n",
         ] {
-            let error = error(raw(format!("HTTP/1.1 {status}\r\nLocation: /k\r\n{framing}\r\n{chunks}"))).await;
+            let error =
+                error(raw(format!("HTTP/1.1 {status}\r\nLocation: /k\r\n{framing}\r\n{chunks}"))).await;
             is(&error, ErrorKind::Protocol, false);
             assert!(error.to_string().contains("Content-Length together with Transfer-Encoding"), "{error}");
         }

@@ -185,8 +185,7 @@ async fn row_58_a_length_together_with_chunks_is_refused() {
     let framing = "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n";
     let reply = |body: &str| {
         let len = body.len();
-        let text =
-            format!("HTTP/1.1 200 OK\r\n{date}{framing}\r\n{len:x}\r\n{body}\r\n0\r\n\r\n");
+        let text = format!("HTTP/1.1 200 OK\r\n{date}{framing}\r\n{len:x}\r\n{body}\r\n0\r\n\r\n");
         Reply { bytes: text.into(), then: Then::Keep }
     };
     let error = error_of(reply("abc"), Get::default()).await;
