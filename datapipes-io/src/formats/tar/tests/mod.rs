@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod ends;
+#[cfg(test)]
 mod index;
 #[cfg(test)]
 mod pieces;
