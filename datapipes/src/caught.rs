@@ -82,7 +82,7 @@ fn is_caught(panic: &PanicHookInfo<'_>) -> bool {
     first.unwrap_or(false)
 }
 
-#[cfg(all(test, not(target_family = "wasm")))]
+#[cfg(test)]
 mod tests {
     use std::process::Command;
 

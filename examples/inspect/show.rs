@@ -10,7 +10,7 @@ use datapipes_io::formats::{
     MsgPack, Npy, Npz, Parquet, ParquetRows, RecordIo, SafeTensors, Sample, TfRecords, Unzip,
 };
 use datapipes_io::prelude::*;
-use datapipes_io::{File, FileRef};
+use datapipes_io::{File, FileRef, Untar};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -69,6 +69,8 @@ pub fn graph(found: Found, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
 fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
     let whole = |files: Graph<FileRef>| files.load_files().decompress();
     let members = |files: Graph<FileRef>| match kind {
+        // What may have been cut off is told; with samples it would cost the last one.
+        Kind::Tar if seen_as == As::Members => Some(files.load_files().pipe(Untar::new().require_end())),
         Kind::Tar => Some(files.load_files().untar()),
         Kind::Zip | Kind::Npz => Some(whole(files).read_as(Unzip::new())),
         _ => None,

@@ -62,6 +62,21 @@ fn members_samples_and_bytes_of_an_archive() {
 }
 
 #[test]
+fn how_an_archive_ends_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = shard();
+    let second = (whole.len() - 1024) / 2;
+    for (name, archive, members, says) in [
+        ("cut.tar", whole[..second].to_vec(), 3, "no end marker, so that members may be missing; at byte"),
+        ("twice.tar", whole.repeat(2), 6, "data behind the end"),
+    ] {
+        let (lines, status) = lines(&write(&folder, name, archive), &["--as", "members"]);
+        assert_eq!((lines.len(), status), (members + 1, 1), "{lines:?}");
+        assert!(lines[members]["cause"].as_str().unwrap().contains(says), "{lines:?}");
+    }
+}
+
+#[test]
 fn what_is_packed_again_is_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(&folder, "s.tar", shard());

@@ -87,7 +87,7 @@ pub use safetensors::{SafeTensors, write_safetensors};
 pub use samples::{Sample, Samples};
 pub use tar::{
     IndexedSamples, IndexedTar, SampleWriter, Shard, ShardWriter, StreamUntar, Tar, TarIndex, TarMember,
-    TarWriter, Untar,
+    TarWriter, Trailing, Untar,
 };
 #[cfg(feature = "tfrecord")]
 pub use tfrecord::{

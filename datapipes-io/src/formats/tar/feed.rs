@@ -55,7 +55,7 @@ impl Feed {
         self.len
     }
 
-    pub(super) fn rest(&self) -> &[u8] {
+    fn rest(&self) -> &[u8] {
         &self.piece[self.used..]
     }
 
@@ -67,13 +67,6 @@ impl Feed {
     /// How much is left from here on, where that is known.
     pub(super) fn left(&self) -> Option<u64> {
         self.len.map(|len| len.saturating_sub(self.at))
-    }
-
-    /// Uses up the rest of the piece; whether that was the last.
-    pub(super) fn pass(&mut self) -> bool {
-        self.at += self.rest().len() as u64;
-        self.used = self.piece.len();
-        self.ended
     }
 
     /// The next bytes, all of them or an error, or `None` until they are there.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
+use super::Tar;
 use super::header::{BLOCK, MAX_EXTENSION, MAX_EXTENSIONS, padding};
 use super::walk::{Place, Step, Walker};
 use crate::stores::{Get, Meta, Store};
@@ -71,7 +72,16 @@ impl TarIndex {
     /// # Errors
     /// Those of reading it; `Unsupported` where it can have no index.
     pub fn of(archive: &Bytes) -> Result<TarIndex> {
-        let mut scan = Scan::new(archive.len() as u64);
+        TarIndex::of_with(archive, &Tar::new())
+    }
+
+    /// As [`of`](TarIndex::of), for an archive that ends as `tar` says: by [`require_end`](Tar::require_end) and
+    /// [`trailing`](Tar::trailing).
+    ///
+    /// # Errors
+    /// As [`of`](TarIndex::of).
+    pub fn of_with(archive: &Bytes, tar: &Tar) -> Result<TarIndex> {
+        let mut scan = Scan::new(archive.len() as u64, tar);
         scan.walker.push(archive.clone());
         scan.walker.end();
         match scan.walk()? {
@@ -87,13 +97,38 @@ impl TarIndex {
     /// Those of reading it, with its URL; `Unsupported` where it can have no index, or the store does not know its size;
     /// `Changed` if it changes meanwhile and the store has versions.
     pub async fn scan(store: &(impl Store + ?Sized), key: &str) -> Result<TarIndex> {
+        TarIndex::scan_with(store, key, &Tar::new()).await
+    }
+
+    /// As [`scan`](TarIndex::scan), for an archive that ends as `tar` says: by [`require_end`](Tar::require_end) and
+    /// [`trailing`](Tar::trailing). An index that is found that way has all members that [`Untar`](super::Untar) with the same
+    /// settings gives, and serves [`IndexedTar::new`](super::IndexedTar::new) as any other.
+    ///
+    /// # Errors
+    /// As [`scan`](TarIndex::scan).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::formats::{IndexedTar, Tar, TarIndex, TarWriter, Trailing};
+    /// use datapipes_io::stores::Memory;
+    /// let mut archive = TarWriter::new(Vec::new());
+    /// archive.append("a.txt", b"hello")?;
+    /// let store = Memory::from_iter([("x.tar", archive.finish()?.repeat(2))]); // cat a.tar a.tar
+    /// let reads = Tar::new().trailing(Trailing::Read);
+    /// let index = futures::executor::block_on(TarIndex::scan_with(&store, "x.tar", &reads))?;
+    /// assert_eq!(index.len(), 2);
+    /// let members = datapipes::Indexed::new(IndexedTar::new(store, "x.tar", index)).fetch().collect()?;
+    /// assert_eq!(members[1].data, "hello");
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub async fn scan_with(store: &(impl Store + ?Sized), key: &str, tar: &Tar) -> Result<TarIndex> {
         let url = store.url_of(key);
         let Meta { size, version, .. } = store.head(key).await?;
         let Some(size) = size else {
             let what = format!("{url}: an index needs to know how many bytes it has");
             return Err(Error::new(ErrorKind::Unsupported, what));
         };
-        let mut scan = Scan::new(size);
+        let mut scan = Scan::new(size, tar);
         while let Some(at) = scan.walk().map_err(|error| error.within(&url))? {
             if at >= size {
                 scan.walker.end();
@@ -218,8 +253,8 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(size: u64) -> Self {
-        let walker = Walker::new(Some(size)).headers_only();
+    fn new(size: u64, tar: &Tar) -> Self {
+        let walker = Walker::new(Some(size)).headers_only().ends(tar.ends);
         Scan { walker, index: TarIndex { size, members: Vec::new() } }
     }
 

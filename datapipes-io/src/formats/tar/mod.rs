@@ -1,5 +1,6 @@
 //! Tar archives: read as they arrive, by index, and written.
 
+mod ends;
 mod feed;
 mod header;
 mod index;
@@ -13,6 +14,7 @@ mod untar;
 mod walk;
 mod writer;
 
+pub use ends::Trailing;
 pub use index::{TarIndex, TarMember};
 pub use indexed::{IndexedSamples, IndexedTar};
 pub use sample_writer::SampleWriter;

@@ -5,6 +5,7 @@ use datapipes::{Children, Context, Emitter, Error, ErrorKind, Facts, Items, Orig
 use futures::stream::Fuse;
 use futures::{FutureExt, StreamExt};
 
+use super::ends::Trailing;
 use super::header::BLOCK;
 use super::untar::{Members, Tar, codec_of};
 use super::walk::{Step, Walker};
@@ -55,6 +56,16 @@ impl StreamUntar {
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         StreamUntar { tar: self.tar.max_expansion(bytes, ratio), ..self }
     }
+
+    /// As [`Untar::require_end`](crate::Untar::require_end).
+    pub fn require_end(self) -> Self {
+        StreamUntar { tar: self.tar.require_end(), ..self }
+    }
+
+    /// As [`Untar::trailing`](crate::Untar::trailing). What is ignored is not asked of the store.
+    pub fn trailing(self, trailing: Trailing) -> Self {
+        StreamUntar { tar: self.tar.trailing(trailing), ..self }
+    }
 }
 
 impl Pipe<FileRef> for StreamUntar {
@@ -79,7 +90,7 @@ impl Pipe<FileRef> for StreamUntar {
         Work::Io
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_children()
+        Facts::any_order().with_children().with_settings(self.tar.ends.settings())
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
@@ -117,7 +128,7 @@ impl StreamUntar {
             let packed = arriving.all(first).await?;
             return unpack(self.tar.members(packed, cx), out, cx).await;
         }
-        let mut walker = Walker::new(arriving.len).max_member(self.max_member);
+        let mut walker = Walker::new(arriving.len).max_member(self.max_member).ends(self.tar.ends);
         walker.push(first);
         while !cx.is_cancelled() {
             match walker.next() {

@@ -5,6 +5,7 @@ use std::io::Read;
 use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Facts, Items, Pipe, Result};
 
+use super::ends::{Ends, Trailing};
 use super::header::begins_archive;
 use super::walk::{Step, Walker};
 use crate::File;
@@ -23,8 +24,11 @@ use crate::formats::{Codec, Entries, Entry, Expansion, Format, ReadAs};
 /// - A header with a wrong checksum, a cut, a malformed extension, an empty file, or data behind the end marker is
 ///   an error that tells the place and the member before. The members before it have been given by then; the next
 ///   archive follows.
-/// - The end marker (two blocks of zeros) may be missing or half there, since there are tools that write none. So
-///   a file cut exactly between two members cannot be told from a whole one.
+/// - The end marker (two blocks of zeros) may be missing or half there, since there are tools that write none, and others
+///   read such archives without a word. So a file cut exactly between two members cannot be told from a whole one, unless
+///   [`require_end`](Untar::require_end) is set, which is right wherever the writer is known: those of this library, of
+///   WebDataset, GNU tar, bsdtar and Python write the marker. Zeros behind it fill an archive up; what to do about other
+///   data says [`trailing`](Untar::trailing).
 /// - Names are names: nothing is ever written, so `..` and absolute paths mean nothing here. A member's
 ///   [origin](datapipes::Origin) is a child of its archive's, numbered among the members that come out.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +47,46 @@ impl Untar {
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         Untar { tar: self.tar.max_expansion(bytes, ratio) }
     }
+
+    /// Refuses an archive without its whole end marker, two blocks of zeros: `Truncated`, behind the members. By default
+    /// it may be missing.
+    ///
+    /// ```
+    /// use datapipes::Graph;
+    /// use datapipes_io::formats::TarWriter;
+    /// use datapipes_io::{File, Untar};
+    /// let mut archive = TarWriter::new(Vec::new());
+    /// archive.append("a.txt", b"hello")?;
+    /// archive.append("b.txt", b"world")?;
+    /// let cut = File::new("x.tar", archive.finish()?[..1024].to_vec()); // behind the first member
+    /// let graph = Graph::from_vec(vec![cut]);
+    /// assert_eq!(graph.clone().pipe(Untar::new()).collect()?.len(), 1);
+    /// let error = graph.pipe(Untar::new().require_end()).collect().unwrap_err();
+    /// assert!(error.to_string().contains("no end marker, so that members may be missing"));
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn require_end(self) -> Self {
+        Untar { tar: self.tar.require_end() }
+    }
+
+    /// What is done about data behind the end marker; by default it is an error. A block of zeros that is followed by data is
+    /// no marker, but damage, whatever is set here.
+    ///
+    /// ```
+    /// use datapipes::Graph;
+    /// use datapipes_io::formats::{TarWriter, Trailing};
+    /// use datapipes_io::{File, Untar};
+    /// let mut archive = TarWriter::new(Vec::new());
+    /// archive.append("a.txt", b"hello")?;
+    /// let twice = Graph::from_vec(vec![File::new("x.tar", archive.finish()?.repeat(2))]); // cat a.tar a.tar
+    /// let members = |trailing| twice.clone().pipe(Untar::new().trailing(trailing)).collect().map(|files| files.len());
+    /// assert_eq!((members(Trailing::Ignore)?, members(Trailing::Read)?), (1, 2));
+    /// assert!(members(Trailing::Refuse).is_err());
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn trailing(self, trailing: Trailing) -> Self {
+        Untar { tar: self.tar.trailing(trailing) }
+    }
 }
 
 impl Pipe<File> for Untar {
@@ -55,7 +99,7 @@ impl Pipe<File> for Untar {
         true
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_children()
+        Facts::any_order().with_children().with_settings(self.tar.ends.settings())
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
@@ -66,6 +110,7 @@ impl Pipe<File> for Untar {
 #[derive(Clone, Debug, Default)]
 pub struct Tar {
     expansion: Expansion,
+    pub(super) ends: Ends,
 }
 
 impl Tar {
@@ -80,11 +125,23 @@ impl Tar {
         self
     }
 
+    /// As [`Untar::require_end`].
+    pub fn require_end(mut self) -> Self {
+        self.ends.marked = true;
+        self
+    }
+
+    /// As [`Untar::trailing`].
+    pub fn trailing(mut self, trailing: Trailing) -> Self {
+        self.ends.trailing = trailing;
+        self
+    }
+
     pub(super) fn members(&self, data: Bytes, cx: &Context) -> Members {
         match codec_of(&data) {
-            None => Members { walker: Walker::whole(data), packed: None, failed: None },
+            None => Members { walker: Walker::whole(data).ends(self.ends), packed: None, failed: None },
             Some(codec) => Members {
-                walker: Walker::new(None),
+                walker: Walker::new(None).ends(self.ends),
                 packed: Some(reader(codec, data, self.expansion, cx)),
                 failed: None,
             },
@@ -97,6 +154,9 @@ impl Format for Tar {
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<File>> {
         Ok(Box::new(self.members(file.data, cx)))
+    }
+    fn settings(&self) -> String {
+        self.ends.settings()
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
@@ -125,10 +185,16 @@ impl Members {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let Some(packed) = &mut self.packed else {
-            self.walker.end();
-            return Ok(());
-        };
+        match self.inflate()? {
+            Some(piece) => self.walker.push(piece),
+            None => self.walker.end(),
+        }
+        Ok(())
+    }
+
+    /// The next piece of a compressed archive; `None` where there is no more.
+    fn inflate(&mut self) -> Result<Option<Bytes>> {
+        let Some(packed) = &mut self.packed else { return Ok(None) };
         let mut piece = Vec::new();
         piece.try_reserve_exact(PIECE as usize).map_err(|_| {
             let what = format!("no memory for a piece of {PIECE} bytes");
@@ -142,8 +208,13 @@ impl Members {
         }
         // A small archive does not keep a large piece.
         piece.shrink_to_fit();
-        self.walker.push(piece.into());
-        Ok(())
+        Ok(Some(piece.into()))
+    }
+
+    /// Reads a compressed archive to its end, behind the part of it that is ignored.
+    fn drain(&mut self) -> Result<()> {
+        while self.inflate()?.is_some() {}
+        self.failed.take().map_or(Ok(()), Err)
     }
 }
 
@@ -161,7 +232,7 @@ impl Iterator for Members {
                     Ok(()) => continue,
                     Err(error) => Entry::Broken(error),
                 },
-                Step::End => return None,
+                Step::End => Entry::Broken(self.drain().err()?),
             });
         }
     }

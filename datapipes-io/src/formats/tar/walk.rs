@@ -1,14 +1,15 @@
 //! Walks a tar archive member by member, as its bytes arrive.
 //!
 //! Where readers of this format disagree, and so could be made to see different members, this one sees an error:
-//! two names or two extension headers for one member, malformed records, data behind the end. There is one size per
-//! member, for its content and for the way to the next.
+//! two names or two extension headers for one member, malformed records, data behind the end unless it is asked for. There is
+//! one size per member, for its content and for the way to the next.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind};
 
+use super::ends::Ends;
 use super::feed::Feed;
 use super::header::{
     BLOCK, Extension, Fault, MAX_EXTENSION, MAX_EXTENSIONS, check_sum, corrupt, number, once, padding,
@@ -30,6 +31,7 @@ pub(super) struct Walker {
     place: Option<u64>,
     max_member: u64,
     headers_only: bool,
+    ends: Ends,
 }
 
 /// What comes next.
@@ -94,6 +96,7 @@ impl Walker {
             place: None,
             max_member: u64::MAX,
             headers_only: false,
+            ends: Ends::default(),
         }
     }
 
@@ -108,6 +111,11 @@ impl Walker {
     /// Passes over the data: files come out empty, with their places.
     pub(super) fn headers_only(self) -> Self {
         Walker { headers_only: true, ..self }
+    }
+
+    /// How the archive has to end.
+    pub(super) fn ends(self, ends: Ends) -> Self {
+        Walker { ends, ..self }
     }
 
     /// Refuses to gather larger members.
@@ -157,7 +165,9 @@ impl Walker {
                 State::Header => {
                     let at = self.feed.at();
                     match self.feed.is_between() {
-                        Some(true) if at > 0 && self.extension.count == 0 => return Ok(Step::End),
+                        Some(true) if at > 0 && self.extension.count == 0 => {
+                            return self.ends.check(0).map(|()| Step::End);
+                        }
                         Some(false) => return Ok(Step::More),
                         _ => {}
                     }
@@ -197,7 +207,11 @@ impl Walker {
                         return Err((kind, "cut in the padding of a member".to_owned()));
                     }
                 },
-                State::Zeros(seen) => return self.zeros(seen),
+                State::Zeros(seen) => {
+                    if let Some(step) = self.zeros(seen)? {
+                        return Ok(step);
+                    }
+                }
                 State::Done => return Ok(Step::End),
             }
         }
@@ -303,15 +317,28 @@ impl Walker {
         })
     }
 
-    /// Behind the first block of zeros there are only zeros.
-    fn zeros(&mut self, seen: u64) -> Result<Step, Fault> {
-        let rest = self.feed.rest();
-        if let Some(more) = rest.iter().position(|&byte| byte != 0) {
-            let zeros = seen + more as u64;
-            return Err(corrupt(format!("data behind the end, which is {zeros} bytes of zeros")));
+    /// What is behind so many bytes of zeros; `None` for more of them, or the header of another archive.
+    fn zeros(&mut self, seen: u64) -> Result<Option<Step>, Fault> {
+        match self.feed.is_between() {
+            Some(true) => return self.ends.check(seen).map(|()| Some(Step::End)),
+            Some(false) => return Ok(Some(Step::More)),
+            None => {}
         }
-        self.state = State::Zeros(seen + rest.len() as u64);
-        Ok(if self.feed.pass() { Step::End } else { Step::More })
+        let (at, size) = (self.feed.at(), self.feed.left().unwrap_or(u64::MAX).min(BLOCK as u64));
+        let Some(block) = self.feed.take(size, "a block of zeros")? else { return Ok(Some(Step::More)) };
+        let Some(more) = block.iter().position(|&byte| byte != 0) else {
+            self.state = State::Zeros(seen + size);
+            return Ok(None);
+        };
+        if !self.ends.goes_on(seen + more as u64)? {
+            return Ok(Some(Step::End));
+        }
+        let block: &[u8; BLOCK] =
+            block[..].try_into().map_err(|_| corrupt("no archive behind the end, but less than a header"))?;
+        self.global = Extension::default();
+        self.extension = Extension::default();
+        self.state = State::Header;
+        self.header(block, at).map(|()| None)
     }
 
     fn name(&self, (kind, what): Fault) -> Error {

@@ -1,6 +1,8 @@
 //! Archives in pieces, by index, from stores and written; what is read of a whole one is in `tests/io/tar.rs`.
 
 #[cfg(test)]
+mod ends;
+#[cfg(test)]
 mod index;
 #[cfg(test)]
 mod pieces;

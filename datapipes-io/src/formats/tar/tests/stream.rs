@@ -18,7 +18,7 @@ use crate::{FileRef, FileRefGraph, StoreGraph};
 
 /// One object, in pieces, with what can be wrong with it.
 #[derive(Clone)]
-struct Arrives {
+pub(super) struct Arrives {
     data: Bytes,
     piece: usize,
     announced: Option<u64>,
@@ -30,12 +30,18 @@ struct Arrives {
 }
 
 impl Arrives {
-    fn new(data: impl Into<Bytes>, piece: usize) -> Self {
+    pub(super) fn new(data: impl Into<Bytes>, piece: usize) -> Self {
         let data = data.into();
         let announced = Some(data.len() as u64);
         let counter = Arc::<AtomicUsize>::default;
         let (given, alive, most_alive) = (counter(), counter(), counter());
         Arrives { data, piece, announced, stops: None, given, alive, most_alive }
+    }
+}
+
+impl Arrives {
+    pub(super) fn announced(self, len: Option<u64>) -> Self {
+        Arrives { announced: len, ..self }
     }
 }
 
