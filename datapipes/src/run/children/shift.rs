@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(60);
 /// Bytes of a row from which on a child fills it where it is read.
 const WORTH_A_GRANT: usize = 16 << 10;
-/// Pieces of memory that a child may have to write to before those of which it is granted nothing are taken back.
+/// Pieces of memory that a child has to write to before those of which it is granted nothing are taken back at once.
 const LENT: usize = 16;
 /// How long a child that has closed its queue may take to end by itself.
 const CLOSING: Duration = Duration::from_millis(100);
@@ -80,7 +80,7 @@ pub(super) struct Shift<'a> {
     /// The number up to which it was told that nothing is wanted.
     cancelled: u64,
     items: u64,
-    /// The memory that was lent to it, by number. Each costs it a descriptor.
+    /// The memory that was lent to it, by number. Each costs it a descriptor, and stays there though it is gone here.
     lent: HashSet<u64>,
     timer: Pin<Box<Sleep>>,
     warned: bool,
@@ -294,6 +294,7 @@ impl<'a> Shift<'a> {
         self.looked = Instant::now();
         let Some(vitals) = self.child.vitals() else { return };
         let alive = Alive { place: self.station.place, resident: vitals.resident, items: self.items };
+        self.unlend();
         let plan = self.station.plan();
         plan.figures.set(self.child.id(), alive);
         if plan.processes.memory.is_some_and(|memory| vitals.near(memory)) && !self.leaving {
@@ -349,8 +350,8 @@ impl<'a> Shift<'a> {
             self.heard = Instant::now();
         }
         let places = task.alone.map_or(0..task.job.chunk.len, |item| item..item + 1);
-        if let Err(error) = self.unlend() {
-            return self.unreachable(error);
+        if self.lent.len() >= LENT {
+            self.unlend();
         }
         let grants = self.grants(&mut task.job, places.clone());
         let facts = JobFacts { number: task.number, run: task.job.run, alone: task.alone.is_some() };
@@ -358,15 +359,12 @@ impl<'a> Shift<'a> {
         self.send(cx, &Order::Job(facts, grants), Some(places))
     }
 
-    /// Takes memory back of which no row is granted, if much is lent.
-    fn unlend(&mut self) -> Result<()> {
-        if self.lent.len() < LENT {
-            return Ok(());
-        }
+    /// Takes memory back of which no row is granted. An error has closed the queue, which is seen by whoever sends next.
+    fn unlend(&mut self) {
         let parts = self.tasks.iter().flat_map(|task| task.job.granted.iter().flatten());
         let granted: HashSet<u64> = parts.filter_map(|part| Some(shared(part)?.0.id)).collect();
         let orders = &mut self.child.orders;
-        self.lent.extract_if(|id| !granted.contains(id)).try_for_each(|id| orders.unlend(id))
+        self.lent.retain(|id| granted.contains(id) || orders.unlend(*id).is_err());
     }
 
     /// The rows that a job's items will be, for the child to fill.
