@@ -1,12 +1,14 @@
 //! Batches that are on the device when the consumer asks for them.
 
 use std::fmt;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
 use futures::{Stream, StreamExt};
 
+use super::autosave::{Autosave, Autosaved};
 use super::epoch::Runs;
 use super::rank_epoch::Stand;
 use super::state::Progress;
@@ -123,6 +125,14 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
         Ok(self.uploaded(self.loader.resume(state)?))
     }
 
+    /// The epoch of the state in a file, or the first; see [`DataLoader::resume_or_start`].
+    ///
+    /// # Errors
+    /// As [`DataLoader::resume_or_start`].
+    pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<DeviceEpoch<T, U>> {
+        Ok(self.uploaded(self.loader.resume_or_start(path)?))
+    }
+
     /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
     ///
     /// # Errors
@@ -133,10 +143,10 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
 
     fn uploaded(&self, epoch: Epoch<T>) -> DeviceEpoch<T, U> {
         let (number, gauge) = (epoch.number(), Arc::default());
-        let (epoch, runs, stands) = epoch.on_device(&gauge);
+        let (epoch, runs, stands, autosave) = epoch.on_device(&gauge);
         let (depth, uploader) = (self.depth, self.uploader.clone());
         let stage = Stage::Fresh(Box::new(epoch));
-        DeviceEpoch { stage, number, stands, last: None, runs, gauge, depth, uploader }
+        DeviceEpoch { stage, number, stands, last: None, runs, gauge, depth, autosave, uploader }
     }
 
     /// The loader whose batches these are, with their number, its plan and its figures.
@@ -170,6 +180,7 @@ pub struct DeviceEpoch<T, U> {
     runs: Runs,
     gauge: Arc<AheadGauge>,
     depth: usize,
+    autosave: Option<Autosave>,
     /// Behind the stage, which is at work on it.
     uploader: Arc<Uploader<T, U>>,
 }
@@ -227,6 +238,7 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         self.stage = Stage::Done;
         let stands = (0..).zip(&mut self.stands);
         stands.for_each(|(at, stand)| stand.end_at(last == Some(at), drained));
+        self.save_end();
     }
 
     /// Figures of this epoch so far, also after its end; `None` before it has begun.
@@ -234,7 +246,7 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         Stats::of_all(&self.runs)
     }
 
-    fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
+    fn poll_uploaded(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
         if let Stage::Fresh(_) = self.stage
             && let Stage::Fresh(epoch) = std::mem::replace(&mut self.stage, Stage::Done)
         {
@@ -266,13 +278,28 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
     }
 }
 
+impl<T: Send + 'static, U: Send + 'static> Autosaved<Item<U>> for DeviceEpoch<T, U> {
+    fn autosave(&mut self) -> Option<&mut Autosave> {
+        self.autosave.as_mut()
+    }
+    fn stands(&self) -> Result<super::State> {
+        self.state()
+    }
+    fn keep_last(&mut self) {
+        self.last = None;
+    }
+    fn poll_unsaved(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
+        self.poll_uploaded(cx)
+    }
+}
+
 impl<T, U> Unpin for DeviceEpoch<T, U> {}
 
 impl<T: Send + 'static, U: Send + 'static> Stream for DeviceEpoch<T, U> {
     type Item = Result<U>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<U>>> {
-        Poll::Ready(ready!(self.poll_item(cx)).map(|item| item.map(Item::into_inner)))
+        Poll::Ready(ready!(self.poll_saved(cx)).map(|item| item.map(Item::into_inner)))
     }
 }
 
