@@ -39,6 +39,10 @@ impl<B: Send + 'static> Reading<B> {
         }
     }
 
+    pub fn is_running(&self) -> bool {
+        matches!(&*self.stage(), Stage::Running(_))
+    }
+
     fn next(&self) -> Option<Result<Item<B>>> {
         match &mut *self.stage() {
             Stage::Running(epoch) => epoch.next_item(),
@@ -73,29 +77,63 @@ pub(crate) struct Batches<'a, B: Send + 'static, O> {
     refused: Option<Error>,
     /// None once it has ended.
     items: Option<Reading<B>>,
+    /// Batches that are left, where epochs are cut by that.
+    left: Option<u64>,
+    has_failed: bool,
     begun: Option<Instant>,
     waits: Waits,
 }
 
 impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
-    pub fn new(from: &'a BurnLoader<B, O>, count: Count, items: Reading<B>) -> Self {
-        Batches { from, count, refused: None, items: Some(items), begun: None, waits: Waits::default() }
+    pub fn new(from: &'a BurnLoader<B, O>, count: Count, items: Reading<B>, left: Option<u64>) -> Self {
+        let waits = Waits::default();
+        Batches {
+            from,
+            count,
+            refused: None,
+            items: Some(items),
+            left,
+            has_failed: false,
+            begun: None,
+            waits,
+        }
     }
 
     /// None but this error.
     pub fn refused(from: &'a BurnLoader<B, O>, why: Error) -> Self {
         let (count, waits) = (Count::default(), Waits::default());
-        Batches { from, count, refused: Some(why), items: None, begun: None, waits }
+        Batches {
+            from,
+            count,
+            refused: Some(why),
+            items: None,
+            left: None,
+            has_failed: true,
+            begun: None,
+            waits,
+        }
+    }
+
+    /// The next of what is read. Where epochs are cut, the one that has ended is followed by the next.
+    fn next_item(&mut self) -> Result<Option<Item<B>>> {
+        let Some(items) = self.items.as_mut().filter(|_| self.left != Some(0)) else { return Ok(None) };
+        let mut item = items.next();
+        if item.is_none() && self.left.is_some() {
+            items.end();
+            *items = self.from.begin()?.0;
+            item = items.next();
+        }
+        item.transpose()
     }
 
     fn next_batch(&mut self) -> Result<Option<O>> {
         let begun = Instant::now();
         self.begun.get_or_insert(begun);
-        let item = self.items.as_ref().and_then(Reading::next);
+        let item = self.next_item();
         let arrived = Instant::now();
         self.waits.waited += arrived - begun;
-        let Some(item) = item else { return Ok(None) };
-        let (batch, origin) = item?.into_parts();
+        let Some(item) = item? else { return Ok(None) };
+        let (batch, origin) = item.into_parts();
         let rows = self.from.rows.map(|rows| rows(&batch));
         let made = (self.from.convert)(batch, &self.from.device);
         self.waits.converted += arrived.elapsed();
@@ -104,13 +142,16 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
             error.at(&Arc::from("into burn")).of(&origin)
         })?;
         self.count.add(rows);
+        self.left = self.left.map(|left| left - 1);
         self.waits.batches += 1;
         Ok(Some(made))
     }
 
-    /// Ends everything that the epoch started, and the clock.
+    /// Ends everything that the epoch started, unless the next `iter` goes on with it, and the clock.
     fn finish(&mut self) {
-        if let Some(items) = self.items.take() {
+        if let Some(items) = self.items.take()
+            && (self.left.is_none() || self.has_failed)
+        {
             items.end();
         }
         let Some(begun) = self.begun.take() else { return };
@@ -130,6 +171,7 @@ impl<B: Send + 'static, O> Iterator for Batches<'_, B, O> {
         }
         self.items.as_ref()?;
         let batch = self.next_batch().map_err(DatasetError::new).transpose();
+        self.has_failed |= matches!(batch, Some(Err(_)));
         if !matches!(batch, Some(Ok(_))) {
             self.finish();
         }

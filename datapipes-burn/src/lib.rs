@@ -2,6 +2,8 @@
 //!
 //! - [`IntoBurn`]: a batch becomes burn's tensors, without a copy of its numbers on the CPU.
 //! - [`BurnLoader`]: a loader of this library as one of burn's, for its learner or a loop of your own.
+//! - `resumable_training` (feature `train`): burn's learner with checkpoints in the middle of an epoch, each with the loader's state,
+//!   to go on from after a kill.
 //! - [`BurnDataset`] and [`FromDataset`]: data that is read by index, from here to burn and from burn to here.
 //!
 //! ```
@@ -53,6 +55,8 @@
 #![warn(missing_docs)]
 
 mod batch;
+#[cfg(feature = "train")]
+mod checkpoints;
 mod count;
 mod dataset;
 mod epoch;
@@ -61,6 +65,8 @@ mod tensor;
 mod waits;
 
 pub use batch::IntoBurn;
+#[cfg(feature = "train")]
+pub use checkpoints::resumable_training;
 pub use dataset::{BurnDataset, FromDataset};
 pub use loader::BurnLoader;
 pub use tensor::Kind;

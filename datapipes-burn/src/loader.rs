@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -62,6 +63,10 @@ pub struct BurnLoader<B, O> {
     /// Why this part of a loader cannot be read.
     refused: Option<Arc<str>>,
     next: AtomicU64,
+    /// How many batches an `iter` gives, where epochs are cut by that.
+    steps: Option<u64>,
+    /// The epoch that this loader has begun last, for the next `iter` to go on with.
+    current: Mutex<Option<Reading<B>>>,
     /// Where the next epoch goes on.
     goes_on: Mutex<Option<(State, Option<Edited>)>>,
     /// The epoch that was begun last, by this loader or a clone.
@@ -124,6 +129,8 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
             slices: Arc::default(),
             refused: None,
             next: AtomicU64::new(0),
+            steps: None,
+            current: Mutex::default(),
             goes_on: Mutex::default(),
             reading: Arc::default(),
             waits: Arc::default(),
@@ -154,6 +161,37 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// The epoch that the next `iter` is: say how many there have been when a training is resumed.
     pub fn with_epoch(mut self, epoch: u64) -> Self {
         *self.next.get_mut() = epoch;
+        self
+    }
+
+    /// Lets what burn takes for an epoch be so many batches, at least 1: each `iter` goes on behind the batches of the one
+    /// before, from one of the loader's epochs to the next, which begins as soon as the data of one has ended.
+    ///
+    /// Burn's learner validates and saves its checkpoints at the end of its epochs alone. With this it does so in the middle of
+    /// long ones; see `Checkpoints` (feature `train`), which saves the loader's [`state`](BurnLoader::state) with them. What
+    /// the learner counts by epochs (`num_epochs`, its figures, early stopping) then counts by these. What it accumulates of gradients
+    /// it applies at their ends, so let `batches` be a multiple of that.
+    ///
+    /// Between two `iter`s the epoch stays, with what was made ahead. An `iter` that is dropped midway is gone on with by the next.
+    /// Burn's `num_items` is that of so many batches, by their [`batch_size`](BurnLoader::batch_size), else counted in batches;
+    /// [`items`](BurnLoader::items) is not needed. With [several devices](BurnLoader::for_devices) each has so many batches.
+    ///
+    /// # Examples
+    /// ```
+    /// use burn_core::data::dataloader::DataLoader as _;
+    /// use burn_core::tensor::{Device, Tensor};
+    /// use datapipes::{DataLoader, Graph};
+    /// use datapipes_burn::BurnLoader;
+    ///
+    /// let graph = Graph::range(0..20).map(|n| n as f32).batch(4).collate(); // epochs of 5 batches
+    /// let loader: BurnLoader<_, Tensor<1>> =
+    ///     BurnLoader::new(DataLoader::builder(graph).resumable().build()?, &Device::flex()).steps_per_epoch(3);
+    /// assert_eq!((loader.iter().count(), loader.state()?.delivered()), (3, 3));
+    /// assert_eq!((loader.iter().count(), loader.state()?.epoch(), loader.state()?.delivered()), (3, 1, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn steps_per_epoch(mut self, batches: u64) -> Self {
+        self.steps = Some(batches.max(1));
         self
     }
 
@@ -266,6 +304,21 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         Ok(self)
     }
 
+    /// Resumes from the state in a file; where there is none, the next `iter` is what it was. For a loop of one's own, with
+    /// [`autosave`](datapipes::loader::Builder::autosave) to the same path.
+    ///
+    /// # Errors
+    /// As [`DataLoader::resume_or_start`].
+    pub fn resume_or_start(self, path: impl AsRef<Path>) -> Result<Self>
+    where
+        B: Send,
+    {
+        match State::load(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(self),
+            state => self.resume(&state?),
+        }
+    }
+
     /// Where the epoch stands that was begun last, by this loader or a clone of it, such as the one that burn's learner made:
     /// behind the last batch that was taken from it, also when it has ended or was dropped. A batch that could not be made
     /// into burn's comes again. Waits while a batch is being taken. See [`Epoch::state`](datapipes::Epoch::state). With several
@@ -300,12 +353,56 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     }
 }
 
+impl<B: Send + 'static, O> BurnLoader<B, O> {
+    /// Begins the next epoch; how many of its batches have been.
+    pub(crate) fn begin(&self) -> Result<(Reading<B>, u64)> {
+        let number = self.next.fetch_add(1, Relaxed);
+        let (epoch, delivered) = match lock(&self.goes_on).take() {
+            Some((state, edited)) => {
+                let epoch = resumed(&self.loader, &state, edited)?;
+                let delivered = epoch.state()?.delivered();
+                (epoch, delivered)
+            }
+            None => (self.loader.epoch(number), 0),
+        };
+        let reading = Reading::new(epoch.blocking());
+        if let Some(index) = self.device_index {
+            lock(&self.slices).insert(index, reading.clone());
+        }
+        *lock(&self.reading) = Some(reading.clone());
+        *lock(&self.current) = self.steps.map(|_| reading.clone());
+        Ok((reading, delivered))
+    }
+}
+
 impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
     fn count(&self) -> Result<Count> {
         match &self.refused {
             Some(why) => Err(Error::new(ErrorKind::Config, &**why)),
-            None => Count::new(self.told, self.loader.len_hint(), self.rows.is_some()),
+            None => match self.steps {
+                Some(steps) => {
+                    Count::new(Told { items: None, ..self.told }, Some(steps), self.rows.is_some())
+                }
+                None => Count::new(self.told, self.loader.len_hint(), self.rows.is_some()),
+            },
         }
+    }
+
+    /// What an `iter` reads: where epochs are cut, the one that was begun already.
+    fn read(&self) -> Result<(Count, Reading<B>)> {
+        let mut count = self.count()?;
+        let begun = lock(&self.current).clone().filter(Reading::is_running);
+        let reading = match begun {
+            Some(reading) => reading,
+            None => {
+                let (reading, delivered) = self.begin()?;
+                if self.steps.is_none() {
+                    count.begin_at(delivered);
+                }
+                reading
+            }
+        };
+        Ok((count, reading))
     }
 
     /// Whether there are fewer items than devices, so that the parts that burn asks for cannot be told apart.
@@ -367,6 +464,8 @@ impl<B, O> Clone for BurnLoader<B, O> {
             slices: self.slices.clone(),
             refused: self.refused.clone(),
             next: AtomicU64::new(self.next.load(Relaxed)),
+            steps: self.steps,
+            current: Mutex::default(),
             goes_on: Mutex::new(lock(&self.goes_on).clone()),
             reading: self.reading.clone(),
             waits: self.waits.clone(),
@@ -387,27 +486,8 @@ impl<B, O> fmt::Debug for BurnLoader<B, O> {
 
 impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> for BurnLoader<B, O> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        let number = self.next.fetch_add(1, Relaxed);
-        let state = lock(&self.goes_on).take();
-        let begun = self.count().and_then(|mut count| {
-            let epoch = match &state {
-                Some((state, edited)) => {
-                    let epoch = resumed(&self.loader, state, *edited)?;
-                    count.begin_at(epoch.state()?.delivered());
-                    epoch
-                }
-                None => self.loader.epoch(number),
-            };
-            Ok((count, Reading::new(epoch.blocking())))
-        });
-        Box::new(match begun {
-            Ok((count, items)) => {
-                if let Some(index) = self.device_index {
-                    lock(&self.slices).insert(index, items.clone());
-                }
-                *lock(&self.reading) = Some(items.clone());
-                Batches::new(self, count, items)
-            }
+        Box::new(match self.read() {
+            Ok((count, items)) => Batches::new(self, count, items, self.steps),
             Err(error) => Batches::refused(self, error),
         })
     }

@@ -3,6 +3,7 @@
 mod agreed;
 
 use std::fmt;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
@@ -133,11 +134,77 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn resume(&self, state: &State) -> Result<CandleEpoch<T, U>> {
-        match &self.ahead {
-            Some(ahead) => ahead.resume(state).map(|epoch| CandleEpoch(Way::Ahead(epoch))),
-            None => self.loader.resume(state).map(|epoch| self.here(epoch)),
-        }
-        .map_err(wrapped)
+        self.begun(|loader| loader.resume(state), |ahead| ahead.resume(state))
+    }
+
+    /// The epoch that training goes on with, by the state in a file: the epoch of the state, the one after it, or epoch 0; see
+    /// [`DataLoader::resume_or_start`]. Its [number](CandleEpoch::number) says which it is.
+    ///
+    /// # Errors
+    /// As [`DataLoader::resume_or_start`], in candle's form.
+    ///
+    /// # Examples
+    /// A training that may be stopped at any moment, where the data alone has to go on
+    /// ([`autosave`](datapipes::loader::Builder::autosave)):
+    /// ```
+    /// use candle_core::{Device, Tensor};
+    /// use datapipes::{DataLoader, Graph};
+    /// use datapipes_candle::CandleLoader;
+    /// # let folder = std::env::temp_dir().join(format!("datapipes-candle-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    ///
+    /// let path = folder.join("train.state");
+    /// let graph = Graph::range(0..100).shuffle(20).map(|n| n as f32).batch(8).collate();
+    /// let loader = CandleLoader::new(&DataLoader::builder(graph).autosave(&path, 5).build()?, &Device::Cpu);
+    /// let first = loader.resume_or_start(&path)?;
+    /// let others = first.number() + 1..2;
+    /// for epoch in std::iter::once(first).chain(others.map(|number| loader.epoch(number))) {
+    ///     for batch in epoch.blocking() {
+    ///         let _step: Tensor = batch?;
+    ///     }
+    /// }
+    /// loader.loader().flush_autosave()?;
+    /// assert_eq!(loader.resume_or_start(&path)?.number(), 2);
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    /// Where the weights have to be those of the very step, both are saved together: first the weights, to a file whose name
+    /// says which step that is, then the state, which is the mark that the pair is there.
+    /// ```
+    /// use std::collections::HashMap;
+    /// use candle_core::{DType, Device, Tensor, safetensors};
+    /// use datapipes::{DataLoader, Graph, State};
+    /// use datapipes_candle::CandleLoader;
+    /// # let folder = std::env::temp_dir().join(format!("datapipes-candle-pair-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    ///
+    /// let graph = Graph::range(0..100).map(|n| n as f32).batch(8).collate();
+    /// let loader = CandleLoader::new(&DataLoader::builder(graph).resumable().build()?, &Device::Cpu);
+    /// let mut model = HashMap::from([("w".to_owned(), Tensor::zeros(3, DType::F32, &Device::Cpu)?)]);
+    /// let (path, weights) = (folder.join("train.state"), |state: &State| {
+    ///     folder.join(format!("weights-{}-{}.safetensors", state.epoch(), state.delivered()))
+    /// });
+    /// if path.exists() {
+    ///     model = safetensors::load(weights(&State::load(&path)?), &Device::Cpu)?;
+    /// }
+    /// let mut batches = loader.resume_or_start(&path)?.blocking();
+    /// let mut step = 0;
+    /// while let Some(batch) = batches.next() {
+    ///     let _batch = batch?; // and the step
+    ///     step += 1;
+    ///     if step % 5 == 0 {
+    ///         let state = batches.state()?;
+    ///         safetensors::save(&model, weights(&state))?;
+    ///         state.save(&path)?;
+    ///     }
+    /// }
+    /// assert!(weights(&State::load(&path)?).exists());
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<CandleEpoch<T, U>> {
+        let path = path.as_ref();
+        self.begun(|loader| loader.resume_or_start(path), |ahead| ahead.resume_or_start(path))
     }
 
     /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
@@ -145,9 +212,17 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// # Errors
     /// As [`DataLoader::resume_edited`], in candle's form.
     pub fn resume_edited(&self, state: &State, edited: Edited) -> Result<CandleEpoch<T, U>> {
+        self.begun(|loader| loader.resume_edited(state, edited), |ahead| ahead.resume_edited(state, edited))
+    }
+
+    fn begun(
+        &self,
+        here: impl FnOnce(&DataLoader<T>) -> datapipes::Result<Epoch<T>>,
+        ahead: impl FnOnce(&DeviceLoader<T, U>) -> datapipes::Result<DeviceEpoch<T, U>>,
+    ) -> Result<CandleEpoch<T, U>> {
         match &self.ahead {
-            Some(ahead) => ahead.resume_edited(state, edited).map(|epoch| CandleEpoch(Way::Ahead(epoch))),
-            None => self.loader.resume_edited(state, edited).map(|epoch| self.here(epoch)),
+            Some(loader) => ahead(loader).map(|epoch| CandleEpoch(Way::Ahead(epoch))),
+            None => here(&self.loader).map(|epoch| self.here(epoch)),
         }
         .map_err(wrapped)
     }
@@ -221,6 +296,14 @@ impl<T: Send + 'static, U: Send + 'static> CandleEpoch<T, U> {
             Way::Ahead(epoch) => Box::new(epoch.blocking()),
             Way::Here(epoch, convert, device) => Box::new(Here(epoch.blocking(), convert, device)),
         })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        match &self.0 {
+            Way::Here(epoch, ..) => epoch.number(),
+            Way::Ahead(epoch) => epoch.number(),
+        }
     }
 
     /// The epoch as a `Stream` in a box.

@@ -180,7 +180,7 @@ impl Context {
     /// A tensor for this pipe to fill and give out, which is the next row of a batch where the planner found that the pipe's
     /// output is batched and collated: then [`collate`](crate::Graph::collate) has nothing to copy, and the memory is used
     /// again once the batch is dropped. Anywhere else it is a tensor of its own. Who keeps a single such row, without a clone
-    /// of it, keeps the memory of its batch.
+    /// of it, keeps the memory of its batch. In a process of its own the row is written to the batch when it is sent.
     ///
     /// The pipe says that it uses this by [`Facts::with_rows`](crate::Facts::with_rows), and asks for one tensor for each
     /// item, before what may fail. Its numbers are zero, or what an earlier batch left there.

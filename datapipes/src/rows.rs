@@ -28,7 +28,7 @@ const KEPT: usize = 4;
 /// A slab is not larger than this: a batch of so many bytes is better copied together than laid out ahead.
 const MAX_SLAB: usize = 1 << 30;
 
-/// Memory that is no vector: rows of it are filled by other processes.
+/// Memory that is no vector: rows of it are written by other processes.
 pub(crate) trait Memory: Send + Sync {
     /// Where it begins; aligned for any element.
     fn start(&self) -> NonNull<u8>;
@@ -204,66 +204,62 @@ pub(crate) struct RowCursor {
 enum RowsOf {
     /// By the number of the item.
     Stream(Arc<Rows>),
-    /// Rows in another process's memory, one for each item.
+    /// Rows that are written to another process's memory, one for each item.
     Granted(Arc<Granted>),
 }
 
-/// Rows in another process's memory, for a few items.
+/// Memory of another process that rows are written to.
+pub(crate) trait Lender: Send + Sync {
+    /// Its bytes.
+    fn len(&self) -> usize;
+    /// Writes all of `bytes` from a place on that has room for them; `false` if that is not possible, after some of it perhaps.
+    fn write(&self, at: usize, bytes: &[u8]) -> bool;
+}
+
+/// Rows in another process's memory, for a few items. They are filled in memory of this process and written there when they are
+/// sent: at no time is anything mapped that the other process may have given to somebody.
 #[derive(Default)]
 pub(crate) struct Granted {
-    rows: Vec<Option<Arc<Window>>>,
-    dtype: Option<DType>,
+    rows: Vec<Option<Arc<Destination>>>,
+    /// What each of them is like.
+    like: Option<Wanted>,
+    /// The memory that they are filled in.
+    pool: Weak<Pool>,
     /// The last that was asked for.
     asked: Mutex<Option<Wanted>>,
 }
 
 /// A row in another process's memory.
-struct Window {
-    memory: Arc<dyn Memory>,
+struct Destination {
+    memory: Arc<dyn Lender>,
     /// In bytes.
     start: usize,
-    len: usize,
     /// Which of the rows that were granted, and for which job.
     number: usize,
     job: u64,
-    /// It was sent as such.
-    sent: AtomicBool,
-}
-
-impl Memory for Window {
-    fn start(&self) -> NonNull<u8> {
-        // SAFETY: inside of the memory, as `Granted::new` has seen.
-        unsafe { self.memory.start().add(self.start) }
-    }
-    fn len(&self) -> usize {
-        self.len
-    }
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
+    /// Whether it has its numbers.
+    is_filled: AtomicBool,
 }
 
 impl Granted {
     /// Rows of so many elements, by the memory and the place in it, in bytes.
     ///
-    /// `None` if one is not inside of its memory, or not aligned.
-    ///
-    /// # Safety
-    /// Nobody else may have a part of these bytes, as long as what is made of this lives.
-    pub(crate) unsafe fn new(
-        rows: impl Iterator<Item = Option<(Arc<dyn Memory>, usize)>>,
-        (dtype, len): Wanted,
+    /// `None` if one is not inside of its memory.
+    pub(crate) fn new(
+        rows: Vec<Option<(Arc<dyn Lender>, usize)>>,
+        like: Wanted,
         job: u64,
+        pool: &Arc<Pool>,
     ) -> Option<Granted> {
-        let len = len.checked_mul(dtype.size()).filter(|&len| len > 0)?;
-        let rows = rows.enumerate().map(|(number, row)| {
+        let len = like.1.checked_mul(like.0.size()).filter(|&len| len > 0)?;
+        let rows = rows.into_iter().enumerate().map(|(number, row)| {
             let Some((memory, start)) = row else { return Some(None) };
             let inside = start.checked_add(len).is_some_and(|end| end <= memory.len());
-            let aligned = (memory.start().as_ptr() as usize + start).is_multiple_of(dtype.size());
-            let sent = AtomicBool::new(false);
-            (inside && aligned).then(|| Some(Arc::new(Window { memory, start, len, number, job, sent })))
+            let is_filled = AtomicBool::new(false);
+            inside.then(|| Some(Arc::new(Destination { memory, start, number, job, is_filled })))
         });
-        Some(Granted { rows: rows.collect::<Option<_>>()?, dtype: Some(dtype), asked: Mutex::default() })
+        let (rows, pool) = (rows.collect::<Option<_>>()?, Arc::downgrade(pool));
+        Some(Granted { rows, like: Some(like), pool, asked: Mutex::default() })
     }
 
     /// What the pipe asked for.
@@ -271,19 +267,13 @@ impl Granted {
         *lock(&self.asked)
     }
 
-    /// Whether somebody still has one of them.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.rows.iter().flatten().any(|row| Arc::strong_count(row) > 1)
-    }
-
     fn take<T: Element>(&self, number: usize, len: usize) -> Option<Part> {
-        *lock(&self.asked) = Some((T::DTYPE, len));
-        let row = self
-            .rows
-            .get(number)?
-            .as_ref()
-            .filter(|row| self.dtype == Some(T::DTYPE) && row.len == len * size_of::<T>())?;
-        let slab = Slab::of::<T>(row.clone(), len, 0, Weak::new(), Default::default());
+        let wanted = Some((T::DTYPE, len));
+        *lock(&self.asked) = wanted;
+        let row = self.rows.get(number)?.as_ref().filter(|_| self.like == wanted)?;
+        let pool = self.pool.upgrade()?;
+        let mut slab = Slab::new(pool.take::<T>(len), len, 0, &pool, (&Arc::default(), 0));
+        slab.destination = Some(row.clone());
         Some(Part { slab: Arc::new(slab), start: 0, len, is_row: false })
     }
 }
@@ -327,6 +317,8 @@ struct Slab {
     empty: bool,
     /// The memory, where it is no vector.
     memory: Option<Arc<dyn Memory>>,
+    /// Where another process wants to have the numbers.
+    destination: Option<Arc<Destination>>,
 }
 
 // SAFETY: it owns plain numbers. They are only reached through parts, of which no two overlap.
@@ -358,6 +350,7 @@ impl Slab {
             shift,
             empty: false,
             memory: None,
+            destination: None,
         }
     }
 
@@ -382,6 +375,7 @@ impl Slab {
             shift,
             empty: true,
             memory: Some(memory),
+            destination: None,
         }
     }
 
@@ -410,15 +404,6 @@ impl Drop for Slab {
     }
 }
 
-/// Memory of a batch that is not used again as long as this lives.
-pub(crate) struct Hold(Arc<Slab>);
-
-impl PartialEq for Hold {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
 /// Numbers in a slab that nobody else can reach.
 pub(crate) struct Part {
     slab: Arc<Slab>,
@@ -442,16 +427,12 @@ impl Part {
         Some((self.slab.memory.clone()?, self.start * self.slab.dtype.size()))
     }
 
-    /// Which of the rows it is that another process granted for this job, the first time that it is asked: later the other process
-    /// may have other numbers there.
-    pub(crate) fn granted(&self, job: u64) -> Option<usize> {
-        let window = self.slab.memory.clone()?.as_any().downcast::<Window>().ok()?;
-        (window.job == job && !window.sent.swap(true, Ordering::Relaxed)).then_some(window.number)
-    }
-
-    /// Keeps the memory from being used again.
-    pub(crate) fn hold(&self) -> Hold {
-        Hold(self.slab.clone())
+    /// Writes the numbers to the row that another process granted for this job, the first time that it is asked: later the other
+    /// process may have given it to somebody. Which of the rows it is.
+    pub(crate) fn write_to_grant(&self, job: u64) -> Option<usize> {
+        let row = self.slab.destination.as_ref().filter(|row| row.job == job)?;
+        let is_filled = row.is_filled.swap(true, Ordering::Relaxed);
+        (!is_filled && row.memory.write(row.start, self.as_bytes())).then_some(row.number)
     }
 
     /// So many elements.

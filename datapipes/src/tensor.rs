@@ -253,10 +253,10 @@ impl Tensor {
         Tensor { shape, buf: Buf::Pooled(part) }
     }
 
-    /// Which row it is that another process granted for a job, once.
-    pub(crate) fn granted(&self, job: u64) -> Option<usize> {
+    /// Writes it to the row that another process granted for a job, once. Which of the rows it is.
+    pub(crate) fn write_to_grant(&self, job: u64) -> Option<usize> {
         match &self.buf {
-            Buf::Pooled(part) => part.granted(job),
+            Buf::Pooled(part) => part.write_to_grant(job),
             _ => None,
         }
     }

@@ -432,3 +432,56 @@ fn a_batch_that_could_not_be_made_comes_again() {
     let rest = loader.resume(&burn.state().unwrap()).unwrap().blocking();
     assert_eq!(rest.map(|n| n.unwrap()).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
 }
+
+#[test]
+fn an_epoch_of_burns_is_so_many_batches() {
+    let cut = || {
+        let loader = DataLoader::builder(points(20)).seed(3).resumable().build().unwrap();
+        BurnLoader::<_, Batch>::new(loader, &Device::flex()).batch_size(4).steps_per_epoch(3)
+    };
+    let whole = loader(20, 3);
+    let expected = [labels(&whole), labels(&whole), labels(&whole)].concat();
+
+    let loader: Dyn<Batch> = Arc::new(cut());
+    assert_eq!(loader.num_items(), 12);
+    let mut epoch = loader.iter();
+    for step in 1..=3 {
+        epoch.next().unwrap().unwrap();
+        let progress = epoch.progress();
+        assert_eq!((progress.items_processed, progress.is_completed()), (4 * step, step == 3));
+    }
+    assert!(epoch.next().is_none() && epoch.next().is_none());
+    drop(epoch);
+    // The last of an epoch, and the first of the next.
+    assert_eq!(labels(&*loader), expected[12..24]);
+    // Dropped midway.
+    assert_eq!(loader.iter().take(2).count(), 2);
+    assert_eq!(labels(&*loader), expected[32..44]);
+
+    // A stop anywhere, also at the last batch of an epoch.
+    for steps in 1..7 {
+        let first = cut().steps_per_epoch(steps as u64);
+        let mut seen = labels(&first);
+        let second = cut().resume(&first.state().unwrap()).unwrap();
+        seen.extend(labels(&second));
+        assert_eq!(seen, expected[..4 * (steps + 3)], "{steps}");
+    }
+}
+
+#[test]
+fn a_loop_over_burns_batches_saves_its_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("loop.state");
+    let saving = || {
+        let loader = DataLoader::builder(points(40)).seed(3).autosave(&path, 2).build().unwrap();
+        BurnLoader::<_, Batch>::new(loader, &Device::flex()).items(40)
+    };
+    let whole = labels(&loader(40, 3));
+    let first = saving().resume_or_start(&path).unwrap();
+    assert_eq!(first.iter().take(7).count(), 7);
+    drop(first);
+    let again = saving().resume_or_start(&path).unwrap();
+    assert_eq!(labels(&again), whole[24..]);
+    again.inner().flush_autosave().unwrap();
+    assert_eq!(saving().resume_or_start(&path).unwrap().epoch(), 1);
+}

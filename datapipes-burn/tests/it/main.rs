@@ -1,5 +1,7 @@
 //! The crate as its users see it, on burn's CPU backend.
 
 mod datasets;
+#[cfg(feature = "train")]
+mod killed;
 mod loaders;
 mod tensors;

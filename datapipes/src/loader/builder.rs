@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::{DataLoader, OnError};
+use super::autosave::Saver;
+use super::{DataLoader, Every, OnError};
 use crate::graph::{BuildError, ENDLESS, Flow, check, lens_of_some};
 use crate::plan::Plan;
 use crate::run::Engine;
@@ -17,6 +19,7 @@ pub struct Builder<T> {
     graph: Graph<T>,
     settings: Settings,
     on_error: OnError,
+    autosave: Option<(Arc<Path>, Every)>,
     out: PhantomData<fn() -> T>,
 }
 
@@ -28,7 +31,8 @@ impl<T> fmt::Debug for Builder<T> {
 
 impl<T: Send + 'static> Builder<T> {
     pub(super) fn new(graph: Graph<T>) -> Self {
-        Builder { graph, settings: Settings::default(), on_error: OnError::default(), out: PhantomData }
+        let (settings, on_error) = (Settings::default(), OnError::default());
+        Builder { graph, settings, on_error, autosave: None, out: PhantomData }
     }
 
     /// The seed of all randomness. By default 0, so that a run repeats itself unless told otherwise.
@@ -157,6 +161,63 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    /// Saves the state of each epoch to a file as it goes, for a loop that may be stopped at any moment: every so many items
+    /// (`autosave(path, 100)`) or after so much time (`autosave(path, Duration::from_secs(30))`), and at the end of the epoch,
+    /// however that comes but by a drop. Makes the loader [resumable](Builder::resumable).
+    /// [`resume_or_start`](DataLoader::resume_or_start) goes on from the file.
+    ///
+    /// - A state is taken when the *next* item is asked for, so that only items count with which the loop is done. What a drop
+    ///   interrupts may have been half done: it is not saved then, and comes again.
+    /// - The file is whole at any moment, and the state of before or the new one ([`State::save`](super::State::save)).
+    /// - The step waits for the state alone (some microseconds), not for the disk: a thread of the loader writes it. A state that
+    ///   comes while another is being written waits, and is replaced by a newer one. The drop of the last handle (loader, clones and
+    ///   epochs) waits for the last state, up to 2 s; [`flush_autosave`](DataLoader::flush_autosave) as long as it takes.
+    /// - All epochs of the loader and its clones write to the one file. Give each rank its own, and a loader for validation none.
+    ///
+    /// It reaches whatever wraps the loader: batches on a [device](DataLoader::prefetch_to_device), ranks that
+    /// [agree](crate::Blocking::agreed), the adapters to frameworks. Where weights have to be those of the very step, the
+    /// training loop saves both: first the weights, to a file that is named by the state (its
+    /// [`epoch`](super::State::epoch) and [`delivered`](super::State::delivered)), then the
+    /// [state](super::State::save), which then says which weights are its own.
+    ///
+    /// # Errors
+    /// A state that cannot be made or written is an error of the epoch, once, in the place of the next item. The epoch has not ended
+    /// by it: who goes on gets that item with the next call, and the next state is tried again. In the log it is at once.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Graph, State};
+    /// # let folder = std::env::temp_dir().join(format!("datapipes-autosave-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    ///
+    /// let path = folder.join("train.state");
+    /// let loader = || {
+    ///     let graph = Graph::range(0..100).shuffle(100).batch(8);
+    ///     DataLoader::builder(graph).seed(7).autosave(&path, 5).build()
+    /// };
+    /// let first = loader()?;
+    /// let mut seen: Vec<Vec<u64>> = first.resume_or_start(&path)?.blocking().take(7).collect::<Result<_, _>>()?;
+    /// drop(first); // stopped after 7 batches: the file has the state after 5
+    /// assert_eq!(State::load(&path)?.delivered(), 5);
+    ///
+    /// seen.truncate(5);
+    /// let again = loader()?;
+    /// for batch in again.resume_or_start(&path)?.blocking() {
+    ///     seen.push(batch?);
+    /// }
+    /// assert_eq!(seen, again.epoch(0).blocking().collect::<Result<Vec<_>, _>>()?);
+    /// # drop(again);
+    /// // It came to its end, so the next epoch is the next.
+    /// assert_eq!(loader()?.resume_or_start(&path)?.number(), 1);
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn autosave(mut self, path: impl AsRef<Path>, every: impl Into<Every>) -> Self {
+        self.settings.resumable = true;
+        self.autosave = Some((path.as_ref().into(), every.into()));
+        self
+    }
+
     /// Ends an epoch behind so many items (usually batches), though there may be more: the way to have epochs of a stream
     /// without end ([`cycle`](Graph::cycle), a mix that cycles). Items that fail and are skipped do not count.
     ///
@@ -204,6 +265,15 @@ impl<T: Send + 'static> Builder<T> {
     pub fn build(self) -> Result<DataLoader<T>, BuildError> {
         let flow = Flow::new(&self.graph.root());
         check::check(&flow, &self.settings, self.on_error.most())?;
+        if let Some((path, _)) = &self.autosave
+            && let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
+            && !folder.is_dir()
+        {
+            let (path, folder) = (path.display(), folder.display());
+            return Err(BuildError::of(format!(
+                "autosave to {path}: there is no folder {folder}; make it first"
+            )));
+        }
         let plan = Plan::new(&flow, &self.settings);
         #[cfg(target_os = "linux")]
         if let Some(segment) = plan.segments.iter().find(|segment| segment.processes.is_some())
@@ -226,6 +296,7 @@ impl<T: Send + 'static> Builder<T> {
             engine: Arc::new(Engine::new(flow, plan, self.settings)),
             latest: Arc::new(Mutex::new(None)),
             on_error: self.on_error,
+            saver: self.autosave.map(|(path, every)| Arc::new(Saver::new(path, every))),
             out: PhantomData,
         })
     }

@@ -8,6 +8,7 @@ use std::task::{self, Poll, ready};
 
 use futures::Stream;
 
+use super::autosave::{Autosave, Autosaved};
 use super::left::Left;
 use super::rank_epoch::{RankEpoch, Stand};
 use super::state::Progress;
@@ -75,6 +76,9 @@ pub struct Epoch<T> {
     runs: Runs,
     /// Those of the loader's latest epoch, until this one has begun.
     latest: Option<Latest>,
+    autosave: Option<Autosave>,
+    /// It is of one rank, has begun, and saves nothing.
+    is_plain: bool,
 }
 
 /// For figures: what is there of each rank that an epoch reads, once that has begun.
@@ -83,11 +87,12 @@ pub(super) type Latest = Arc<Mutex<Option<Runs>>>;
 
 impl<T: Send + 'static> Epoch<T> {
     /// Of one rank, or of several that are read in turn.
-    pub(super) fn new(mut ranks: Vec<RankEpoch<T>>, latest: Latest) -> Self {
+    pub(super) fn new(mut ranks: Vec<RankEpoch<T>>, latest: Latest, autosave: Option<Autosave>) -> Self {
         let runs = Runs::default();
         ranks.iter_mut().for_each(|rank| rank.runs = runs.clone());
         let at = ranks.remove(0);
-        Epoch { last: at.share.rank.index, at, others: ranks, runs, latest: Some(latest) }
+        let last = at.share.rank.index;
+        Epoch { at, others: ranks, last, runs, latest: Some(latest), autosave, is_plain: false }
     }
 
     /// The epoch as a plain iterator, for training loops without async. Works on any thread, with or without an
@@ -129,7 +134,8 @@ impl<T: Send + 'static> Epoch<T> {
     }
 
     fn left(&self) -> Left {
-        self.others.iter().fold(self.at.left(), |left, rank| left.and(rank.left()))
+        let left = self.others.iter().fold(self.at.left(), |left, rank| left.and(rank.left()));
+        left.with_errors_between(self.autosave.is_some())
     }
 
     /// An epoch that goes on with a graph that is another by now.
@@ -142,13 +148,13 @@ impl<T: Send + 'static> Epoch<T> {
         std::iter::once(&mut self.at).chain(&mut self.others)
     }
 
-    /// The epoch, to be read by a device stage, and where each of its ranks stands then.
-    pub(super) fn on_device(mut self, gauge: &Arc<AheadGauge>) -> (Self, Runs, Vec<Stand>) {
+    /// The epoch, to be read by a device stage, where each of its ranks stands then, and when to save that.
+    pub(super) fn on_device(mut self, gauge: &Arc<AheadGauge>) -> (Self, Runs, Vec<Stand>, Option<Autosave>) {
         // The thread of the stage is none of an async runtime.
         self.ranks_mut().for_each(|epoch| epoch.blocking = true);
         let stands = self.ranks_mut().map(|epoch| epoch.on_device(gauge)).collect();
-        let runs = self.runs.clone();
-        (self, runs, stands)
+        let (runs, autosave) = (self.runs.clone(), self.autosave.take());
+        (self, runs, stands, autosave)
     }
 
     /// Each item, and how far the epoch has come with it.
@@ -198,6 +204,7 @@ impl<T: Send + 'static> Epoch<T> {
     fn end_at(&mut self, back: bool, drained: bool) {
         let last = self.last;
         self.ranks_mut().for_each(|epoch| epoch.end_at(back && epoch.share.rank.index == last, drained));
+        self.save_end();
     }
 
     /// Its number.
@@ -232,7 +239,7 @@ impl<T: Send + 'static> Epoch<T> {
     /// What is there already, for who has no waker at hand.
     #[inline]
     fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
-        match self.others.is_empty() {
+        match self.is_plain {
             true => self.at.pop_ready(),
             false => None,
         }
@@ -240,15 +247,16 @@ impl<T: Send + 'static> Epoch<T> {
 
     #[inline]
     fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
-        match self.latest.is_none() && self.others.is_empty() {
+        match self.is_plain {
             true => self.at.poll_item(cx),
-            false => self.poll_in_turn(cx),
+            false => self.poll_saved(cx),
         }
     }
 
     fn poll_in_turn(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
         if let Some(latest) = self.latest.take() {
             *lock(&latest) = Some(self.runs.clone());
+            self.is_plain = self.others.is_empty() && self.autosave.is_none();
         }
         loop {
             self.turn();
@@ -273,6 +281,21 @@ impl<T: Send + 'static> Epoch<T> {
         {
             std::mem::swap(least, &mut self.at);
         }
+    }
+}
+
+impl<T: Send + 'static> Autosaved<Item<T>> for Epoch<T> {
+    fn autosave(&mut self) -> Option<&mut Autosave> {
+        self.autosave.as_mut()
+    }
+    fn stands(&self) -> Result<State> {
+        self.state()
+    }
+    fn keep_last(&mut self) {
+        self.ranks_mut().for_each(|epoch| epoch.taken = false);
+    }
+    fn poll_unsaved(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+        self.poll_in_turn(cx)
     }
 }
 

@@ -42,6 +42,11 @@ impl Left {
         Left { steps: sum(self.steps, other.steps), most: sum(self.most, other.most), may_fail }
     }
 
+    /// Of an epoch that may give errors and go on, as one that saves its states does where one cannot be written.
+    pub fn with_errors_between(self, may: bool) -> Left {
+        Left { most: self.most.filter(|_| !may), ..self }
+    }
+
     /// As an iterator or a stream says it. At least is nothing: any item may fail, and end the epoch.
     pub fn size_hint(self) -> (usize, Option<usize>) {
         let most = self.most.and_then(|most| most.checked_add(u64::from(self.may_fail)));

@@ -1,6 +1,7 @@
 //! Runs a graph epoch after epoch: seeds, order, errors, figures.
 
 mod agreed;
+mod autosave;
 mod builder;
 #[cfg(test)]
 mod elastic_tests;
@@ -19,11 +20,13 @@ mod steps_tests;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use crate::run::SkipStats;
 pub use crate::settings::Order;
 pub use agreed::{Agreed, AgreedStream};
+pub use autosave::Every;
 pub use builder::Builder;
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
@@ -32,6 +35,7 @@ pub use replay::{Replay, Seen, Step};
 pub use state::{Edited, State};
 pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 
+use autosave::{Autosave, Saver};
 use epoch::Latest;
 use rank_epoch::RankEpoch;
 use state::Saved;
@@ -40,7 +44,7 @@ use crate::plan::Explain;
 use crate::run::{Engine, Resume, Share};
 use crate::settings::Settings;
 use crate::sync::lock;
-use crate::{Graph, Result};
+use crate::{ErrorKind, Graph, Result};
 
 /// Runs a [`Graph`] epoch after epoch.
 ///
@@ -66,6 +70,8 @@ pub struct DataLoader<T> {
     /// Of the latest epoch that was started, for figures.
     latest: Latest,
     on_error: OnError,
+    /// What saves the states of its epochs.
+    saver: Option<Arc<Saver>>,
     out: PhantomData<fn() -> T>,
 }
 
@@ -75,6 +81,7 @@ impl<T> Clone for DataLoader<T> {
             engine: self.engine.clone(),
             latest: self.latest.clone(),
             on_error: self.on_error.clone(),
+            saver: self.saver.clone(),
             out: PhantomData,
         }
     }
@@ -100,7 +107,8 @@ impl<T: Send + 'static> DataLoader<T> {
         let of = |(share, resume)| {
             RankEpoch::new(self.engine.clone(), epoch, share, self.on_error.clone(), resume)
         };
-        Epoch::new(ranks.into_iter().map(of).collect(), self.latest.clone())
+        let autosave = self.saver.as_ref().map(Autosave::new);
+        Epoch::new(ranks.into_iter().map(of).collect(), self.latest.clone(), autosave)
     }
 
     /// The epoch of a state, behind what had been delivered then: it gives what would have come without the stop.
@@ -137,6 +145,34 @@ impl<T: Send + 'static> DataLoader<T> {
     /// ```
     pub fn resume(&self, state: &State) -> Result<Epoch<T>> {
         self.resumed(state, None)
+    }
+
+    /// The epoch that training goes on with, by the state in a file: the epoch of the state, from where that stands; the next
+    /// one where it is [finished](State::is_finished) for this loader; epoch 0 where there is no file. Its
+    /// [number](Epoch::number) says which it is. Inert until polled.
+    ///
+    /// The first line of a training that may have been stopped, with [`autosave`](Builder::autosave) to the same path.
+    ///
+    /// # Errors
+    /// As [`State::load`], but for a file that is not there, and as [`resume`](DataLoader::resume): a file that is damaged, or of
+    /// another graph, is never taken for none.
+    pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<Epoch<T>> {
+        let state = match State::load(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(self.epoch(0)),
+            state => state?,
+        };
+        let epoch = self.resume(&state)?;
+        // As this loader sees it: another budget of steps may leave something.
+        Ok(if epoch.state()?.is_finished() { self.epoch(state.epoch() + 1) } else { epoch })
+    }
+
+    /// Waits until the state that was handed over last by [`autosave`](Builder::autosave) is on the disk. Returns at once where
+    /// nothing is being written, or the loader saves none.
+    ///
+    /// # Errors
+    /// Why the last state could not be written, unless an epoch has said so already.
+    pub fn flush_autosave(&self) -> Result<()> {
+        self.saver.as_ref().map_or(Ok(()), |saver| saver.flush())
     }
 
     /// Resumes with a graph that is another by now, as far as `edited` says: other weights of a mix, or other nodes.

@@ -1,12 +1,14 @@
 //! Batches that are on the device when the consumer asks for them.
 
 use std::fmt;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
 use futures::{Stream, StreamExt};
 
+use super::autosave::{Autosave, Autosaved};
 use super::epoch::{Runs, wait_for};
 use super::left::Left;
 use super::rank_epoch::Stand;
@@ -124,6 +126,14 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
         Ok(self.uploaded(self.loader.resume(state)?))
     }
 
+    /// The epoch of the state in a file, or the first; see [`DataLoader::resume_or_start`].
+    ///
+    /// # Errors
+    /// As [`DataLoader::resume_or_start`].
+    pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<DeviceEpoch<T, U>> {
+        Ok(self.uploaded(self.loader.resume_or_start(path)?))
+    }
+
     /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
     ///
     /// # Errors
@@ -134,10 +144,11 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
 
     fn uploaded(&self, epoch: Epoch<T>) -> DeviceEpoch<T, U> {
         let (number, gauge) = (epoch.number(), Arc::default());
-        let (epoch, runs, stands) = epoch.on_device(&gauge);
+        let (epoch, runs, stands, autosave) = epoch.on_device(&gauge);
         let (depth, uploader) = (self.depth, self.uploader.clone());
         let stage = Stage::Fresh(Box::new(epoch));
-        DeviceEpoch { stage, number, stands, last: None, runs, gauge, depth, blocking: false, uploader }
+        let (last, blocking) = (None, false);
+        DeviceEpoch { stage, number, stands, last, runs, gauge, depth, blocking, autosave, uploader }
     }
 
     /// The loader whose batches these are, with their number, its plan and its figures.
@@ -172,6 +183,7 @@ pub struct DeviceEpoch<T, U> {
     gauge: Arc<AheadGauge>,
     depth: usize,
     blocking: bool,
+    autosave: Option<Autosave>,
     /// Behind the stage, which is at work on it.
     uploader: Arc<Uploader<T, U>>,
 }
@@ -237,6 +249,7 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         self.stage = Stage::Done;
         let stands = (0..).zip(&mut self.stands);
         stands.for_each(|(at, stand)| stand.end_at(last == Some(at), drained));
+        self.save_end();
     }
 
     /// Figures of this epoch so far, also after its end; `None` before it has begun.
@@ -252,11 +265,14 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
     fn left(&self) -> Left {
         match self.stage {
             Stage::Done => Left::NOTHING,
-            _ => self.stands.iter().map(Stand::left).reduce(Left::and).unwrap_or_default(),
+            _ => {
+                let left = self.stands.iter().map(Stand::left).reduce(Left::and).unwrap_or_default();
+                left.with_errors_between(self.autosave.is_some())
+            }
         }
     }
 
-    fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
+    fn poll_uploaded(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
         if self.uploader.thread.is_here() {
             let ended = matches!(std::mem::replace(&mut self.stage, Stage::Done), Stage::Done);
             return Poll::Ready((!ended).then(|| Err(inside_itself())));
@@ -293,13 +309,28 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
     }
 }
 
+impl<T: Send + 'static, U: Send + 'static> Autosaved<Item<U>> for DeviceEpoch<T, U> {
+    fn autosave(&mut self) -> Option<&mut Autosave> {
+        self.autosave.as_mut()
+    }
+    fn stands(&self) -> Result<super::State> {
+        self.state()
+    }
+    fn keep_last(&mut self) {
+        self.last = None;
+    }
+    fn poll_unsaved(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
+        self.poll_uploaded(cx)
+    }
+}
+
 impl<T, U> Unpin for DeviceEpoch<T, U> {}
 
 impl<T: Send + 'static, U: Send + 'static> Stream for DeviceEpoch<T, U> {
     type Item = Result<U>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<U>>> {
-        Poll::Ready(ready!(self.poll_item(cx)).map(|item| item.map(Item::into_inner)))
+        Poll::Ready(ready!(self.poll_saved(cx)).map(|item| item.map(Item::into_inner)))
     }
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.left().size_hint()

@@ -190,7 +190,6 @@ impl Morsel {
                 first,
                 rows,
                 granted,
-                holds: Vec::new(),
                 chunk,
                 counters,
                 gauge,

@@ -29,8 +29,8 @@ const GRANTED: u8 = 0x80;
 /// vector.
 impl Wire for Tensor {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        // A row that the other process granted is there already.
-        let granted = to.job().and_then(|job| self.granted(job));
+        // Where the other process granted a row for it, it goes there at once.
+        let granted = to.job().and_then(|job| self.write_to_grant(job));
         to.raw(&[self.dtype() as u8 | if granted.is_some() { GRANTED } else { 0 }]);
         to.number(self.rank() as u64);
         self.shape().iter().for_each(|&axis| to.number(axis as u64));

@@ -56,6 +56,7 @@ pub fn commit(crime: &str, n: u64) -> u64 {
     match crime {
         // SAFETY: none. All that follows is about what is not safe.
         "segfault" => unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) },
+        "overwrite" => write_to_what_was_told(),
         "bus" => read_behind_the_end(),
         "ill" => signal(libc::SIGILL),
         "abort" => std::process::abort(),
@@ -110,6 +111,15 @@ pub fn commit(crime: &str, n: u64) -> u64 {
 fn signal(signal: i32) {
     // SAFETY: sends a signal to this process.
     unsafe { libc::kill(libc::getpid(), signal) };
+}
+
+/// Writes to memory that the parent shares with it.
+fn write_to_what_was_told() {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let told = maps.lines().find(|line| line.contains(" r--s ") && line.contains("memfd:datapipes")).unwrap();
+    let start = usize::from_str_radix(told.split_once('-').unwrap().0, 16).unwrap();
+    // SAFETY: there is none, which is seen at once.
+    unsafe { std::ptr::with_exposed_provenance_mut::<u8>(start).write_volatile(1) };
 }
 
 fn read_behind_the_end() {

@@ -83,6 +83,7 @@ fn row_4_a_child_that_is_killed_costs_the_item_that_it_is_killed_at() {
 #[test]
 fn row_5_a_segfault_costs_one_item() {
     try_crime("segfault", Processes::new, "ended by SIGSEGV (signal 11)");
+    try_crime("overwrite", Processes::new, "ended by SIGSEGV (signal 11)");
 }
 
 #[test]

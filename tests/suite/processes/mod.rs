@@ -14,6 +14,7 @@ mod parents;
 mod placing;
 mod resuming;
 mod rows;
+mod scribbles;
 mod shapes;
 mod soak;
 mod starting;

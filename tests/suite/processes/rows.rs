@@ -61,7 +61,7 @@ fn is_shared(tensor: &Tensor) -> bool {
 }
 
 #[test]
-fn batches_are_filled_by_children_without_a_copy() {
+fn batches_are_where_children_wrote_their_rows() {
     let graph = Graph::range(0..30).in_processes(2, wide).batch(8).collate();
     let loader = DataLoader::builder(graph).build().unwrap();
     assert!(loader.explain().contains("straight into batches of 8"), "{}", loader.explain());

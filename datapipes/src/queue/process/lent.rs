@@ -1,14 +1,17 @@
-//! Memory of one process that another may write to: rows of batches, which are filled where they are read.
+//! Memory of one process that another may write to: rows of batches, which are written to where they are read.
 
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::retry_on_intr;
+use rustix::process::{Resource, getrlimit};
+
 use super::memfd::Memfd;
 use super::memory::Common;
 use crate::Result;
-use crate::rows::Memory;
+use crate::rows::{Lender, Memory};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -45,18 +48,27 @@ impl Memory for Shared {
     }
 }
 
-/// Memory that was lent to this process.
+/// Memory that was lent to this process. It is not mapped: who writes by mistake writes elsewhere.
 #[derive(Debug)]
-pub(crate) struct Lent(pub(super) Common);
+pub(crate) struct Lent(pub(super) Memfd);
 
-impl Memory for Lent {
-    fn start(&self) -> NonNull<u8> {
-        self.0.start()
-    }
+impl Lender for Lent {
     fn len(&self) -> usize {
         self.0.len()
     }
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
+    fn write(&self, at: usize, bytes: &[u8]) -> bool {
+        // Who passes the limit on file sizes gets a signal that ends the process.
+        let most = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        if (at + bytes.len()) as u64 > most {
+            return false;
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            match retry_on_intr(|| rustix::io::pwrite(&self.0, &bytes[done..], (at + done) as u64)) {
+                Ok(0) | Err(_) => return false,
+                Ok(written) => done += written,
+            }
+        }
+        true
     }
 }

@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::memfd::Memfd;
-use super::memory::ControlPage;
+use super::memory::PAGE;
 use super::packet::{FDS, LONGEST, ONCE, Packet, Part};
 use super::tests::{WIDE, ends, mapped, next, noop, runtime, send as send_message};
 use super::two::{alone, descriptors, is_alone};
@@ -225,15 +225,15 @@ fn row_10_a_control_page_full_of_garbage_costs_nothing_else() {
     let limits = Limits { items: 3, bytes: 3 * PAYLOAD };
     let tested = runner.run(&writes, |writes| {
         let (mut put, mut take) = ends(limits);
-        let page = put.control.clone();
+        let page = take.own.clone();
         for (messages, items, total, word, slot) in writes {
-            for counters in [&page.put, &page.taken, &page.wake_at] {
+            for counters in [&put.own.put, &put.own.wake_at, &page.taken] {
                 counters.messages.store(messages, Ordering::Relaxed);
                 counters.items.store(items, Ordering::Relaxed);
                 counters.bytes.store(total, Ordering::Relaxed);
             }
-            page.put_waits.0.store(word, Ordering::Relaxed);
-            page.states[slot].store(word, Ordering::Relaxed);
+            put.own.waits.0.store(word, Ordering::Relaxed);
+            page.given_back[slot].store(word, Ordering::Relaxed);
             if let Poll::Ready(Some(room)) = put.poll_ready(&mut noop()) {
                 prop_assert!((1..=3).contains(&room));
             }
@@ -278,17 +278,16 @@ fn a_socket_that_is_no_end_of_a_queue_is_refused() {
     assert!(ProcessPut::new(rustix::pipe::pipe().unwrap().0, WIDE).is_err());
     for (said, fds) in [
         (&Packet::hello()[..], vec![]),
-        (&Packet::hello()[..], vec![Fd::Good, Fd::Good]),
-        (&Packet::hello()[..], vec![Fd::Holes]),
-        (&Packet::hello()[..], vec![Fd::Pipe]),
-        (&Packet::end()[..], vec![Fd::Good]),
+        (&Packet::hello()[..], vec![Fd::Good]),
+        (&Packet::hello()[..], vec![Fd::Good; 3]),
+        (&Packet::hello()[..], vec![Fd::Good, Fd::Holes]),
+        (&Packet::hello()[..], vec![Fd::Pipe, Fd::Good]),
+        (&Packet::end()[..], vec![Fd::Good; 2]),
         (&[99][..], vec![]),
     ] {
         let (ours, other) = socket::pair().unwrap();
         say(&other, said, &fds.iter().map(|fd| fd.make()).collect::<Vec<_>>());
         assert!(greeted(&ours).is_err(), "{said:?} {fds:?}");
     }
-    // Only who can write to the page can be an end.
-    let memory = Memfd::new(super::memory::Control::SIZE).unwrap();
-    assert!(ControlPage::new(&memory).is_ok());
+    assert_eq!(PAYLOAD, PAGE, "what was sent would have been pages");
 }

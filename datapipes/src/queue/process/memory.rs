@@ -1,15 +1,16 @@
 //! Mappings of shared memory: all `unsafe` of the queue between processes is here.
 
 use std::io;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 
 use super::memfd::Memfd;
 
-/// So many slots have a word in the control page. More payloads than that can be kept; they travel one way.
+/// So many slots have a word in the control pages. More payloads than that can be kept; they travel one way.
 pub(super) const SLOTS: usize = 1024;
 
 /// The whole of a [`Memfd`], mapped until dropped.
@@ -21,7 +22,7 @@ pub(super) struct Mapping {
 
 // SAFETY: memory may be read, and unmapped, on any thread.
 unsafe impl Send for Mapping {}
-// SAFETY: through `&Mapping` it is only read, but for the atomics of a `Control`.
+// SAFETY: through `&Mapping` it is only read, but for the atomics of a `Page`.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -45,11 +46,15 @@ impl Mapping {
 
     /// The first bytes; all, if there are not so many.
     pub(super) fn first(&self, len: usize) -> &[u8] {
-        // SAFETY: mapped for as long as `self` lives, and zero or written. The process that sent it writes
-        // only while the slot is free: before it says that there is a payload, and after that was dropped here. One that
-        // breaks this rule can change the bytes under the reader, as it could have written anything before; it
-        // cannot take the memory away.
+        // SAFETY: mapped for as long as `self` lives, and zero or written. The process that sent it can write to it only while it
+        // fills the slot (`Fillable`), which it does while the slot is free: before it says that there is a payload, and after
+        // that was dropped here.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len.min(self.len)) }
+    }
+
+    fn protect(&mut self, protection: MprotectFlags) -> io::Result<()> {
+        // SAFETY: the whole of this mapping, which nothing in safe code points to: what is filled here is not read here.
+        unsafe { mprotect(self.start.as_ptr().cast(), self.len, protection) }.map_err(Into::into)
     }
 }
 
@@ -60,13 +65,15 @@ impl Drop for Mapping {
     }
 }
 
-/// A mapping that this process writes to.
+/// A slot as its put end has it. It can be written to while it is filled, and at no other time: who writes by mistake to what
+/// was handed over gets a signal, and whoever reads it sees nothing of that.
 #[derive(Debug)]
-pub(super) struct Writable(Mapping);
+pub(super) struct Fillable(Mapping);
 
-impl Writable {
-    pub(super) fn new(memory: &Memfd) -> io::Result<Writable> {
-        Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE).map(Writable)
+impl Fillable {
+    /// To be [filled](Fillable::fill) before it is shared.
+    pub(super) fn new(memory: &Memfd) -> io::Result<Fillable> {
+        Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE).map(Fillable)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -75,18 +82,23 @@ impl Writable {
 
     /// Writes from the start.
     ///
+    /// # Errors
+    /// What the system says when it does not change what may be done there. Then it may be writable, and must not be shared.
+    ///
     /// # Panics
     /// If that is too long.
-    pub(super) fn write(&mut self, bytes: &[u8]) {
+    pub(super) fn fill(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Mapping { start, len } = self.0;
         assert!(bytes.len() <= len, "{} bytes into a slot of {len}", bytes.len());
-        // SAFETY: within the mapping, by the line above, and writable, by `new`. Nothing in safe code points to this
-        // mapping, as nobody else has it (`&mut self`) and no slice of it is ever given out; so `bytes` lies elsewhere.
+        self.0.protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
+        // SAFETY: within the mapping and writable, by the lines above. Nothing in safe code points to this mapping, as nobody else
+        // has it (`&mut self`) and no slice of it is ever given out; so `bytes` lies elsewhere.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr(), bytes.len()) }
+        self.0.protect(MprotectFlags::READ)
     }
 }
 
-/// Memory that several processes read and write. Which of them may do what where, and when, is not known here: it is as
+/// Memory that this process writes to, and reads where others wrote. Who may do what where, and when, is not known here: it is as
 /// long as this lives, and that is all.
 #[derive(Debug)]
 pub(super) struct Common(Mapping);
@@ -105,20 +117,26 @@ impl Common {
     }
 }
 
-/// What both ends read and write without a system call. Any process that has it may have written anything.
+/// The page of the put end.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Control {
-    /// What was put in so far; the put end writes.
+pub(super) struct Puts {
+    /// What was put in so far.
     pub put: Counters,
-    /// The put end waits until this was taken; it writes.
+    /// It waits until this was taken.
     pub wake_at: Counters,
-    /// 1 if the put end waits for a packet. It sets it, the take end takes it back.
-    pub put_waits: Line<AtomicU32>,
-    /// What was taken out so far; the take end writes.
+    /// If it waits for a packet, a number that it has not waited by before; else 0.
+    pub waits: Line<AtomicU32>,
+}
+
+/// The page of the take end.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Takes {
+    /// What was taken out so far.
     pub taken: Counters,
-    /// For each slot, whether a payload is in it. The put end sets 1, the take end 0.
-    pub states: [AtomicU32; SLOTS],
+    /// For each slot, how many payloads were in it and are not any more.
+    pub given_back: [AtomicU32; SLOTS],
 }
 
 /// Totals since the start.
@@ -135,27 +153,63 @@ pub(super) struct Counters {
 #[repr(C, align(128))]
 pub(super) struct Line<T>(pub T);
 
-impl Control {
-    pub(super) const SIZE: usize = size_of::<Control>().next_multiple_of(64 << 10);
-}
+/// What one end writes and the other reads, without a system call. Each end has two: its own, and that of the other, which it cannot
+/// write to. So an end that has gone mad can spoil what it says, and not what it was told.
+///
+/// # Safety
+/// Made of atomics only, which are valid whatever is there and whoever writes.
+pub(super) unsafe trait Page {}
 
-/// A mapped [`Control`].
+// SAFETY: as is seen above.
+unsafe impl Page for Puts {}
+// SAFETY: as is seen above.
+unsafe impl Page for Takes {}
+
+/// The bytes of a page.
+pub(super) const PAGE: usize = 64 << 10;
+
+/// The page that this end writes.
 #[derive(Debug)]
-pub(super) struct ControlPage(Writable);
+pub(super) struct Own<P>(Mapping, PhantomData<P>);
 
-impl ControlPage {
-    pub(super) fn new(memory: &Memfd) -> io::Result<ControlPage> {
-        assert!(memory.len() >= size_of::<Control>(), "a control page of {} bytes", memory.len());
-        Writable::new(memory).map(ControlPage)
+/// The page that the other end writes. What is read of it may be anything.
+///
+/// Loads are `Relaxed`: others are not said to work where nothing can be written. Fences order them.
+#[derive(Debug)]
+pub(super) struct Theirs<P>(Mapping, PhantomData<P>);
+
+impl<P: Page> Own<P> {
+    pub(super) fn new(memory: &Memfd) -> io::Result<Own<P>> {
+        Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE).map(|mapping| Own(mapping, PhantomData))
     }
 }
 
-impl Deref for ControlPage {
-    type Target = Control;
+impl<P: Page> Theirs<P> {
+    pub(super) fn new(memory: &Memfd) -> io::Result<Theirs<P>> {
+        Mapping::to_read(memory).map(|mapping| Theirs(mapping, PhantomData))
+    }
+}
 
-    fn deref(&self) -> &Control {
-        // SAFETY: long enough, by `new`; aligned, as it begins a page; made of atomics only, which are valid
-        // whatever is there and whoever writes.
-        unsafe { self.0.0.start.cast::<Control>().as_ref() }
+impl Mapping {
+    fn page<P: Page>(&self) -> &P {
+        assert!(self.len >= size_of::<P>(), "a control page of {} bytes", self.len);
+        // SAFETY: long enough, by the line above; aligned, as it begins a page; valid, since it is a `Page`.
+        unsafe { self.start.cast::<P>().as_ref() }
+    }
+}
+
+impl<P: Page> Deref for Own<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        self.0.page()
+    }
+}
+
+impl<P: Page> Deref for Theirs<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        self.0.page()
     }
 }

@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::task::{Context, Poll, ready};
 
 use super::lent::Shared;
 use super::memfd::no_memory;
-use super::memory::{ControlPage, Counters};
-use super::packet::{FDS, INLINE, MOST_PARTS, ONCE, PARTS_ALONE, PARTS_WITH_HEAD, Packet, Part};
+use super::memory::{Counters, Own, Puts, Takes, Theirs};
+use super::packet::{FDS, INLINE, MOST_PARTS, PARTS_ALONE, PARTS_WITH_HEAD, Packet, Part};
 use super::slots::Slots;
 use super::socket::{Received, Sent, Socket};
 use crate::queue::{Limits, Weight};
@@ -30,9 +29,12 @@ const AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub(crate) struct ProcessPut {
     socket: Socket,
-    pub(super) control: Arc<ControlPage>,
+    pub(super) own: Own<Puts>,
+    theirs: Theirs<Takes>,
     limits: Limits,
     put: Totals,
+    /// The number that it waited by last.
+    waited: u32,
     slots: Slots,
     /// New slots that the other end was not told of, and their descriptors.
     fresh: (Vec<Part>, Vec<OwnedFd>),
@@ -59,14 +61,14 @@ impl Totals {
     }
 
     pub(super) fn read(from: &Counters) -> Totals {
-        let read = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Totals { messages: read(&from.messages), items: read(&from.items), bytes: read(&from.bytes) }
     }
 
     pub(super) fn write(self, to: &Counters) {
-        to.messages.store(self.messages, Ordering::SeqCst);
-        to.items.store(self.items, Ordering::SeqCst);
-        to.bytes.store(self.bytes, Ordering::SeqCst);
+        to.messages.store(self.messages, Ordering::Relaxed);
+        to.items.store(self.items, Ordering::Relaxed);
+        to.bytes.store(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -79,12 +81,14 @@ impl ProcessPut {
     /// # Panics
     /// Outside of a runtime of tokio's.
     pub(crate) fn new(socket: OwnedFd, limits: Limits) -> io::Result<ProcessPut> {
-        let control = super::greeted(&socket)?;
+        let [puts, takes] = super::greeted(&socket)?;
         Ok(ProcessPut {
             socket: Socket::new(socket)?,
-            control,
+            own: Own::new(&puts)?,
+            theirs: Theirs::new(&takes)?,
             limits,
             put: Totals::default(),
+            waited: 0,
             slots: Slots::default(),
             fresh: Default::default(),
             backlog: VecDeque::new(),
@@ -111,10 +115,10 @@ impl ProcessPut {
             match self.room() {
                 0 => (),
                 room => {
-                    let waits = &self.control.put_waits.0;
+                    let waits = &self.own.waits.0;
                     // Not to be written for each message: the other end reads it for each.
                     if waits.load(Ordering::Relaxed) != 0 {
-                        waits.store(0, Ordering::SeqCst);
+                        waits.store(0, Ordering::Relaxed);
                     }
                     return Poll::Ready(Some(room));
                 }
@@ -149,16 +153,14 @@ impl ProcessPut {
         let mut parts = Vec::with_capacity(payloads.len() + usize::from(far));
         let placed = self.place(far.then_some(&*head).into_iter().chain(payloads), &mut parts);
         if let Err(error) = placed.and_then(|()| self.tell_of_slots()) {
-            for part in parts.iter().filter(|part| part.slot != ONCE) {
-                self.control.states[part.slot].store(0, Ordering::Release);
-            }
+            self.slots.take_back(&parts);
             self.tell_of_slots()?;
             self.push(&[&Packet::abort()], Vec::new())?;
             return Err(error);
         }
 
         self.put.add(weight);
-        self.put.write(&self.control.put);
+        self.put.write(&self.own.put);
         let mut parts = &*parts;
         while parts.len() > PARTS_WITH_HEAD {
             let (first, rest) = parts.split_at(parts.len().min(PARTS_ALONE));
@@ -225,7 +227,7 @@ impl ProcessPut {
                 let why = format!("more than {MOST_PARTS} slices of 64 KiB and more in a message");
                 return Err(Error::new(ErrorKind::Limit, why));
             }
-            let placed = self.slots.place(payload, self.limits, &self.control.states, &mut retired);
+            let placed = self.slots.place(payload, self.limits, &self.theirs.given_back, &mut retired);
             for slot in retired.drain(..) {
                 self.push(&[&Packet::retire(slot)], Vec::new())?;
             }
@@ -317,7 +319,7 @@ impl ProcessPut {
 
     /// For how many items there is room; 0 if there is none.
     fn room(&self) -> usize {
-        let taken = Totals::read(&self.control.taken);
+        let taken = Totals::read(&self.theirs.taken);
         // Another process may have written anything: nothing more than all can have been taken.
         let held = |put: u64, taken: u64| usize::try_from(put.saturating_sub(taken)).unwrap_or(usize::MAX);
         if held(self.put.messages, taken.messages) == 0 {
@@ -330,14 +332,16 @@ impl ProcessPut {
     }
 
     /// Asks for a packet once half of the queue is free.
-    fn wait_for_half(&self) {
+    fn wait_for_half(&mut self) {
         let at = Totals {
             messages: self.put.messages,
             items: self.put.items.saturating_sub(self.limits.items as u64 / 2),
             bytes: self.put.bytes.saturating_add(1).saturating_sub(self.limits.bytes as u64),
         };
-        at.write(&self.control.wake_at);
-        self.control.put_waits.0.store(1, Ordering::SeqCst);
+        at.write(&self.own.wake_at);
+        self.waited = self.waited.wrapping_add(1).max(1);
+        self.own.waits.0.store(self.waited, Ordering::Release);
+        // What was taken is looked at after this is seen, as the other end does it the other way round.
         fence(Ordering::SeqCst);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::memfd::{Memfd, class, no_memory};
-use super::memory::{SLOTS, Writable};
+use super::memory::{Fillable, SLOTS};
 use super::packet::{ONCE, Part};
 use crate::Result;
 use crate::queue::Limits;
@@ -17,7 +17,9 @@ const WIDEST: usize = 2;
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     /// By number.
-    all: Vec<Option<Writable>>,
+    all: Vec<Option<Fillable>>,
+    /// How many payloads were put into each.
+    uses: Vec<u32>,
     /// Numbers without memory.
     empty: Vec<usize>,
     /// Those known to be free, by size. What was given back since is in `busy` still.
@@ -40,33 +42,48 @@ impl Slots {
         &mut self,
         bytes: &[u8],
         limits: Limits,
-        states: &[AtomicU32; SLOTS],
+        given_back: &[AtomicU32; SLOTS],
         retired: &mut Vec<usize>,
     ) -> Result<Placed> {
         if let Some(slot) = self.fitting(bytes.len()).or_else(|| {
-            self.sweep(states);
+            self.sweep(given_back);
             self.fitting(bytes.len())
         }) {
             let mapping = self.all[slot].as_mut().expect("a free slot has memory");
-            mapping.write(bytes);
-            states[slot].store(1, Ordering::Relaxed);
-            self.busy.push(slot);
+            let size = mapping.len();
+            if let Err(error) = mapping.fill(bytes) {
+                self.retire(slot, retired);
+                return Err(no_memory(size, error));
+            }
+            self.is_used(slot);
             return Ok(Placed { part: Part { slot, len: bytes.len() }, fresh: None });
         }
         self.give_up(kept(limits), retired);
 
         let memory = Memfd::new(class(bytes.len().max(PAYLOAD)))?;
         let size = memory.len();
-        let mut mapping = Writable::new(&memory).map_err(|error| no_memory(size, error))?;
-        mapping.write(bytes);
+        let refused = |error| no_memory(size, error);
+        let mut mapping = Fillable::new(&memory).map_err(refused)?;
+        mapping.fill(bytes).map_err(refused)?;
         let slot = self.number(retired);
         if slot != ONCE {
             self.all[slot] = Some(mapping);
-            states[slot].store(1, Ordering::Relaxed);
-            self.busy.push(slot);
+            self.is_used(slot);
         }
         let fresh = Some((Part { slot, len: size }, memory.into_fd()));
         Ok(Placed { part: Part { slot, len: bytes.len() }, fresh })
+    }
+
+    fn is_used(&mut self, slot: usize) {
+        self.uses[slot] = self.uses[slot].wrapping_add(1);
+        self.busy.push(slot);
+    }
+
+    /// Takes payloads back that the other end has not been told of.
+    pub(super) fn take_back(&mut self, parts: &[Part]) {
+        for part in parts.iter().filter(|part| part.slot != ONCE) {
+            self.uses[part.slot] = self.uses[part.slot].wrapping_sub(1);
+        }
     }
 
     /// The smallest of the free slots that fit, no longer free.
@@ -83,11 +100,10 @@ impl Slots {
     }
 
     /// Sees which slots were given back.
-    fn sweep(&mut self, states: &[AtomicU32; SLOTS]) {
-        let Slots { all, free, free_bytes, busy, .. } = self;
+    fn sweep(&mut self, given_back: &[AtomicU32; SLOTS]) {
+        let Slots { all, uses, free, free_bytes, busy, .. } = self;
         busy.retain(|&slot| {
-            // Pairs with the store of who has read it: what is written from now on it cannot see.
-            let back = states[slot].load(Ordering::Acquire) == 0;
+            let back = given_back[slot].load(Ordering::Relaxed) == uses[slot];
             if back {
                 let size = all[slot].as_ref().expect("a slot in use has memory").len();
                 free.entry(size).or_default().push(slot);
@@ -95,6 +111,8 @@ impl Slots {
             }
             !back
         });
+        // Pairs with the stores of who has read them: what is written from now on it cannot see.
+        fence(Ordering::Acquire);
     }
 
     /// Gives memory of free slots back to the system until no more than `keep` bytes are free, the largest first.
@@ -110,10 +128,14 @@ impl Slots {
             largest.remove();
         }
         self.free_bytes -= size;
+        self.retire(slot, retired);
+        true
+    }
+
+    fn retire(&mut self, slot: usize, retired: &mut Vec<usize>) {
         self.all[slot] = None;
         self.empty.push(slot);
         retired.push(slot);
-        true
     }
 
     /// A number for a new slot; `ONCE` if all are taken.
@@ -125,6 +147,7 @@ impl Slots {
             Some(slot) => slot,
             None if self.all.len() < SLOTS => {
                 self.all.push(None);
+                self.uses.push(0);
                 self.all.len() - 1
             }
             None => ONCE,
@@ -141,22 +164,19 @@ fn kept(limits: Limits) -> usize {
 mod tests {
     use super::*;
 
-    fn states() -> Box<[AtomicU32; SLOTS]> {
-        Box::new([const { AtomicU32::new(0) }; SLOTS])
-    }
-
     #[test]
     fn free_memory_beyond_the_bound_is_given_up_the_largest_first() {
-        let (mut slots, states, mut retired) = (Slots::default(), states(), Vec::new());
+        let (mut slots, mut retired) = (Slots::default(), Vec::new());
+        let given_back = [const { AtomicU32::new(0) }; SLOTS];
         let limits = Limits { items: 4, bytes: 0 };
         let mut place = |len: usize| {
-            let placed = slots.place(&vec![7; len], limits, &states, &mut retired).unwrap();
+            let placed = slots.place(&vec![7; len], limits, &given_back, &mut retired).unwrap();
             (placed.part.slot, std::mem::take(&mut retired))
         };
         assert_eq!(place(6 << 20), (0, vec![]));
         assert_eq!(place(7 << 20), (1, vec![]));
         assert_eq!(place(5 << 20), (2, vec![]));
-        states.iter().for_each(|state| state.store(0, Ordering::Release));
+        given_back[..3].iter().for_each(|slot| slot.store(1, Ordering::Release));
         // 18 MiB are free: 2 too many. The number of what was given up is used again.
         assert_eq!(place(100 << 10), (1, vec![1]));
         // Of those that fit, the smallest.

@@ -4,14 +4,14 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
 use super::lent::Lent;
 use super::memfd::Memfd;
-use super::memory::{Common, ControlPage, Mapping, SLOTS};
+use super::memory::{Mapping, Own, Puts, SLOTS, Takes, Theirs};
 use super::packet::{FDS, LONGEST, MOST_PARTS, ONCE, Packet, Part};
 use super::put::Totals;
 use super::socket::{Received, Socket};
@@ -29,14 +29,19 @@ const AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct ProcessTake {
     socket: Socket,
-    control: Arc<ControlPage>,
+    pub(super) own: Arc<Own<Takes>>,
+    theirs: Theirs<Puts>,
     buffer: Box<[u8]>,
     slots: Vec<Option<Arc<Slot>>>,
+    /// How many payloads were in each.
+    uses: Vec<u32>,
     /// Memory that is used for one payload, in the order of those.
     once: VecDeque<Once>,
     /// What came so far of the next message.
     parts: Vec<Bytes>,
     taken: Totals,
+    /// The number by which the put end waited when it was woken last.
+    pub(super) woken: u32,
     /// Memory that the other end lets this process write to, if it may do that.
     lent: Option<HashMap<u64, Arc<Lent>>>,
     /// There is no more; and why, if the other end did not say so.
@@ -47,7 +52,7 @@ pub(crate) struct ProcessTake {
 #[derive(Debug)]
 struct Slot {
     memory: Mapping,
-    control: Arc<ControlPage>,
+    control: Arc<Own<Takes>>,
     number: usize,
     /// Whether a payload is in it, as this process knows.
     given_out: AtomicBool,
@@ -57,6 +62,8 @@ struct Slot {
 struct Payload {
     slot: Arc<Slot>,
     len: usize,
+    /// So many payloads were in it, with this one.
+    uses: u32,
 }
 
 impl AsRef<[u8]> for Payload {
@@ -68,7 +75,7 @@ impl AsRef<[u8]> for Payload {
 impl Drop for Payload {
     fn drop(&mut self) {
         self.slot.given_out.store(false, Ordering::Release);
-        self.slot.control.states[self.slot.number].store(0, Ordering::Release);
+        self.slot.control.given_back[self.slot.number].store(self.uses, Ordering::Release);
     }
 }
 
@@ -99,15 +106,18 @@ impl ProcessTake {
     /// # Panics
     /// Outside of a runtime of tokio's.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<ProcessTake> {
-        let control = super::greeted(&socket)?;
+        let [puts, takes] = super::greeted(&socket)?;
         Ok(ProcessTake {
             socket: Socket::new(socket)?,
-            control,
+            own: Arc::new(Own::new(&takes)?),
+            theirs: Theirs::new(&puts)?,
             buffer: vec![0; LONGEST].into(),
             slots: Vec::new(),
+            uses: Vec::new(),
             once: VecDeque::new(),
             parts: Vec::new(),
             taken: Totals::default(),
+            woken: 0,
             lent: None,
             end: None,
         })
@@ -134,6 +144,8 @@ impl ProcessTake {
             let step = match self.socket.receive(&mut self.buffer, &mut fds) {
                 Ok(Received::Packet(len)) => self.accept(len, std::mem::take(&mut fds)),
                 Ok(Received::Later) => {
+                    // It has taken all, whatever the page says of what is waited for.
+                    self.wake(|_| true);
                     ready!(self.socket.poll_readable(cx)).map_err(Error::io).map(|()| None)
                 }
                 Ok(Received::End) if self.parts.is_empty() && self.once.is_empty() => {
@@ -164,7 +176,7 @@ impl ProcessTake {
     /// What was put and not taken yet, as the other end says.
     #[cfg(test)]
     pub(crate) fn held(&self) -> Weight {
-        let put = Totals::read(&self.control.put);
+        let put = Totals::read(&self.theirs.put);
         let held = |put: u64, taken: u64| usize::try_from(put.saturating_sub(taken)).unwrap_or(usize::MAX);
         Weight { items: held(put.items, self.taken.items), bytes: held(put.bytes, self.taken.bytes) }
     }
@@ -253,6 +265,7 @@ impl ProcessTake {
         debug_assert!(number < SLOTS, "checked when it was read");
         if self.slots.len() <= number {
             self.slots.resize(number + 1, None);
+            self.uses.resize(number + 1, 0);
         }
         if self.slots[number].is_some() {
             return Err(damaged(format_args!("slot {number} twice")));
@@ -261,7 +274,7 @@ impl ProcessTake {
             Error::new(ErrorKind::Limit, format!("{len} bytes of shared memory cannot be mapped"))
                 .with_source(error)
         })?;
-        let control = self.control.clone();
+        let control = self.own.clone();
         self.slots[number] =
             Some(Arc::new(Slot { memory, control, number, given_out: AtomicBool::new(false) }));
         Ok(())
@@ -272,11 +285,7 @@ impl ProcessTake {
             return Err(damaged("memory that nobody wants"));
         };
         let memory = Memfd::received(fd, len as u64)?;
-        let mapping = Common::new(&memory).map_err(|error| {
-            Error::new(ErrorKind::Limit, format!("{len} bytes of shared memory cannot be mapped"))
-                .with_source(error)
-        })?;
-        lent.insert(id, Arc::new(Lent(mapping)));
+        lent.insert(id, Arc::new(Lent(memory)));
         Ok(())
     }
 
@@ -307,7 +316,9 @@ impl ProcessTake {
                 if slot.given_out.swap(true, Ordering::Acquire) {
                     return Err(damaged(format_args!("slot {number} is in use")));
                 }
-                Bytes::from_owner(Payload { slot: slot.clone(), len })
+                let uses = &mut self.uses[number];
+                *uses = uses.wrapping_add(1);
+                Bytes::from_owner(Payload { slot: slot.clone(), len, uses: *uses })
             };
             self.parts.push(payload);
         }
@@ -317,14 +328,25 @@ impl ProcessTake {
     /// Says that a message was taken, and wakes the put end if that is what it waits for.
     fn count(&mut self, weight: Weight) {
         self.taken.add(weight);
-        self.taken.write(&self.control.taken);
-        let waits = &self.control.put_waits.0;
-        if waits.load(Ordering::SeqCst) != 1 {
+        self.taken.write(&self.own.taken);
+        // Whether it waits is looked at after this is seen, as the other end does it the other way round.
+        fence(Ordering::SeqCst);
+        let taken = self.taken;
+        self.wake(|at| {
+            let half = taken.items >= at.items && taken.bytes >= at.bytes;
+            half || taken.messages >= at.messages
+        });
+    }
+
+    /// Wakes the put end, once each time that it waits, if what it waits for has come.
+    fn wake(&mut self, has_come: impl FnOnce(Totals) -> bool) {
+        let waits = self.theirs.waits.0.load(Ordering::Relaxed);
+        if waits == 0 || waits == self.woken {
             return;
         }
-        let (taken, at) = (self.taken, Totals::read(&self.control.wake_at));
-        let half = taken.items >= at.items && taken.bytes >= at.bytes;
-        if (half || taken.messages >= at.messages) && waits.swap(0, Ordering::SeqCst) == 1 {
+        fence(Ordering::Acquire);
+        if has_come(Totals::read(&self.theirs.wake_at)) {
+            self.woken = waits;
             // If it does not take the packet it has others to read, or is gone.
             let _ = self.socket.send(&[IoSlice::new(&Packet::wake())], &[]);
         }

@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::memory::SLOTS;
 use super::packet::INLINE;
+use super::two::{alone, is_alone};
 use super::{ProcessPut, ProcessTake, TypedPut, TypedTake, sockets};
 use crate::queue::{Limits, Put, Take, Weight, conformance};
 use crate::run::block_on;
@@ -256,13 +257,13 @@ fn half_a_queue_of_room_wakes_and_less_does_not() {
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
         assert!(put.poll_ready(&mut Context::from_waker(&waker)).is_pending());
-        let before = put.control.wake_at.items.load(Ordering::SeqCst);
+        let before = put.own.wake_at.items.load(Ordering::Relaxed);
         let needed = if limits.items == 8 { before } else { 1 };
         for taken in 1..=needed {
-            assert_eq!(put.control.put_waits.0.load(Ordering::SeqCst), 1, "{taken}");
+            assert_eq!(take.woken, 0, "{taken}");
             assert!(next(&mut take).is_some());
         }
-        assert_eq!(put.control.put_waits.0.load(Ordering::SeqCst), 0);
+        assert_eq!((take.woken, put.own.waits.0.load(Ordering::Relaxed)), (1, 1));
         while count.0.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
@@ -293,6 +294,59 @@ fn who_waits_is_polled_no_more_than_it_is_woken() {
     });
     // One when there is room; two where it has to wait, for half of the queue or more.
     assert!(polls <= 4000 + 2 * 4000 / 8, "{polls}");
+}
+
+/// What is shared and can be written to.
+fn writable() -> Vec<(usize, usize)> {
+    let rights = |(from, to, rights): (usize, usize, String)| (rights == "rw-s").then_some((from, to));
+    mapped().into_iter().filter_map(rights).collect()
+}
+
+#[test]
+fn what_was_put_can_be_written_to_by_nobody() {
+    alone("tests::what_was_put_is_read_only");
+}
+
+#[test]
+#[ignore = "started by the test above"]
+fn what_was_put_is_read_only() {
+    if !is_alone() {
+        return;
+    }
+    let runtime = runtime();
+    let _inside = runtime.enter();
+    let (mut put, mut take) = ends(WIDE);
+    let pages = writable();
+    assert_eq!(pages.len(), 2, "each end its own");
+    let mut kept = Vec::new();
+    for round in 0..40u8 {
+        // Slots that are new, and that were given back; more than there are numbers, in the end.
+        let bytes = vec![round; PAYLOAD + 9 * usize::from(round)];
+        send(&mut put, &[], &vec![&*bytes; 40]).unwrap();
+        let payloads = next(&mut take).unwrap().payloads;
+        kept.extend(payloads.into_iter().take(30).map(|payload| (round, payload)));
+        assert_eq!(writable(), pages);
+        // What an end may write to does not say that memory is free.
+        put.own.put.messages.store(u64::MAX, Ordering::Relaxed);
+        put.own.wake_at.messages.store(u64::MAX, Ordering::Relaxed);
+        put.own.waits.0.store(0xa5, Ordering::Relaxed);
+    }
+    assert!(kept.len() > SLOTS);
+    assert!(kept.iter().all(|(round, payload)| payload.iter().all(|byte| byte == round)));
+}
+
+#[test]
+fn who_waits_is_woken_whatever_its_page_says() {
+    let runtime = runtime();
+    let _inside = runtime.enter();
+    let (mut put, mut take) = ends(Limits { items: 2, bytes: usize::MAX });
+    (0..2).for_each(|_| send(&mut put, &[], &[]).unwrap());
+    assert!(put.poll_ready(&mut noop()).is_pending());
+    put.own.wake_at.messages.store(u64::MAX, Ordering::Relaxed);
+    put.own.wake_at.items.store(u64::MAX, Ordering::Relaxed);
+    assert!(next(&mut take).is_some() && next(&mut take).is_some());
+    assert!(take.poll_parcel(&mut noop()).is_pending());
+    assert_eq!(take.woken, 1);
 }
 
 /// Cannot be written, or not be read.

@@ -24,7 +24,7 @@ use super::station::station;
 use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
-use crate::rows::{Hold, Maker, Memory, Part, Rows};
+use crate::rows::{Maker, Memory, Part, Rows};
 use crate::run::morsel::{Fate, Ringer};
 use crate::run::segment::SegmentGauge;
 use crate::sync::lock;
@@ -109,8 +109,6 @@ pub(crate) struct Job {
     pub rows: Option<Arc<Rows>>,
     /// Those of them that were granted to a child, by the places of the items; `None` once something has come in them.
     pub granted: Vec<Option<Part>>,
-    /// What all of them lie in.
-    pub holds: Vec<Hold>,
     /// What goes in, kept until all that comes of it has come.
     pub chunk: AnyChunk,
     pub counters: Vec<Arc<Counters>>,

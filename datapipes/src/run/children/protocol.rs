@@ -176,8 +176,6 @@ pub(super) struct Done {
     pub counted: Counted,
     /// The row that its part asked for last.
     pub wanted: Option<Wanted>,
-    /// Somebody in the child has a row still that was granted.
-    pub keeps: bool,
 }
 
 /// Something for the log.
@@ -202,12 +200,12 @@ impl Report {
                 to.number(*number);
                 counted.encode(to)?;
             }
-            Report::Done(Done { number, spent, counted, wanted, keeps }) => {
+            Report::Done(Done { number, spent, counted, wanted }) => {
                 to.raw(&[3]);
                 to.number(*number);
                 to.number(*spent);
                 counted.encode(to)?;
-                to.raw(&[u8::from(*keeps), u8::from(wanted.is_some())]);
+                to.raw(&[u8::from(wanted.is_some())]);
                 if let Some((dtype, len)) = wanted {
                     to.raw(&[*dtype as u8]);
                     to.number(*len as u64);
@@ -229,9 +227,12 @@ impl Report {
             2 => Report::Output(from.number()?, Wire::decode(from)?),
             3 => {
                 let (number, spent, counted) = (from.number()?, from.number()?, Wire::decode(from)?);
-                let (keeps, wants) = (bool::decode(from)?, bool::decode(from)?);
-                let wanted = if wants { Some((DType::decode(from)?, usize::decode(from)?)) } else { None };
-                Report::Done(Done { number, spent, counted, wanted, keeps })
+                let wanted = if bool::decode(from)? {
+                    Some((DType::decode(from)?, usize::decode(from)?))
+                } else {
+                    None
+                };
+                Report::Done(Done { number, spent, counted, wanted })
             }
             4 => Report::Log(Log {
                 level: Wire::decode(from)?,
@@ -313,7 +314,6 @@ mod tests {
                 spent: 1000,
                 counted: vec![vec![1, 2, 3, 4, 5]],
                 wanted: Some((DType::U8, 7)),
-                keeps: true,
             }),
             Report::Log(Log { level: 2, target: "a::b".into(), text: "hm".into() }),
         ];

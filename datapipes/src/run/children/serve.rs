@@ -19,7 +19,7 @@ use crate::context::{Counters, RunInfo, Shared};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
-use crate::rows::{Granted, Memory, RowCursor};
+use crate::rows::{Granted, Lender, Pool, RowCursor};
 use crate::run::morsel::{Chain, Link};
 use crate::run::scope::Scope;
 use crate::sync::lock;
@@ -59,7 +59,8 @@ pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
         reports.send(writer, Weight { items: 1, bytes: 0 })?;
         poll_fn(|cx| reports.poll_flush(cx)).await?;
         let Some(part) = part else { return Ok(()) };
-        let mut server = Server { part, orders, reports, jobs: VecDeque::new() };
+        let pool = Arc::new(Pool::new(LIMITS.bytes));
+        let mut server = Server { part, orders, reports, pool, jobs: VecDeque::new() };
         poll_fn(|cx| server.poll(cx)).await?;
         poll_fn(|cx| server.reports.poll_flush(cx)).await
     });
@@ -252,6 +253,8 @@ struct Server {
     part: Part,
     orders: ProcessTake,
     reports: ProcessPut,
+    /// Memory of rows, until they are written to where they were granted.
+    pool: Arc<Pool>,
     /// In the order in which they came, which is the one in which their outputs leave.
     jobs: VecDeque<Job>,
 }
@@ -332,13 +335,11 @@ impl Server {
         let missing = || damaged("a row of memory that was not lent");
         let rows = rows.into_iter().map(|row| {
             let Some((memory, place)) = row else { return Ok(None) };
-            let memory: Arc<dyn Memory> = self.orders.lent(memory).ok_or_else(missing)?.clone();
+            let memory: Arc<dyn Lender> = self.orders.lent(memory).ok_or_else(missing)?.clone();
             Ok(Some((memory, place)))
         });
         let rows = rows.collect::<Result<Vec<_>>>()?;
-        // SAFETY: the parent grants a row to one job of one child at a time, and does not look at it before it is told that it is
-        // filled; `done` says when somebody here has kept one.
-        unsafe { Granted::new(rows.into_iter(), wanted, job) }.ok_or_else(missing)
+        Granted::new(rows, wanted, job, &self.pool).ok_or_else(missing)
     }
 
     fn output(&mut self, chunk: AnyChunk) -> Result<()> {
@@ -385,8 +386,8 @@ impl Server {
         job.stream = None;
         let spent = if self.part.overlap > 1 { job.begun.elapsed().as_nanos() as u64 } else { job.busy };
         let counted = job.counted();
-        let (wanted, keeps) = (job.granted.asked(), job.granted.is_kept());
-        self.report(&Report::Done(Done { number: job.number, spent, counted, wanted, keeps }))
+        let wanted = job.granted.asked();
+        self.report(&Report::Done(Done { number: job.number, spent, counted, wanted }))
     }
 
     fn report(&mut self, report: &Report) -> Result<()> {

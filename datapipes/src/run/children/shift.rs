@@ -1,12 +1,12 @@
 //! The life of one child: what it is given, what it answers, and how it comes to its end.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use super::protocol::{Done, Grants, JobFacts, Order, Report};
 use super::station::{Station, Task, overlap, poll_room};
 use crate::graph::AnyChunk;
 use crate::queue::{Put, Shared as SharedMemory, Weight};
-use crate::rows::{Hold, Part};
+use crate::rows::Part;
 use crate::wire::{Parcel, damaged};
 use crate::{Error, ErrorKind, Result, Writer};
 
@@ -33,6 +33,8 @@ const GRACE: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(60);
 /// Bytes of a row from which on a child fills it where it is read.
 const WORTH_A_GRANT: usize = 16 << 10;
+/// Pieces of memory that a child has to write to before those of which it is granted nothing are taken back at once.
+const LENT: usize = 16;
 /// How long a child that has closed its queue may take to end by itself.
 const CLOSING: Duration = Duration::from_millis(100);
 /// How often the memory of a child is looked at, and how often where it has a limit.
@@ -78,10 +80,8 @@ pub(super) struct Shift<'a> {
     /// The number up to which it was told that nothing is wanted.
     cancelled: u64,
     items: u64,
-    /// The memory that was lent to it.
-    lent: HashMap<u64, Weak<SharedMemory>>,
-    /// Rows that it has kept, and what their batches are in.
-    pub kept: Vec<(Vec<Part>, Vec<Hold>)>,
+    /// The memory that was lent to it, by number. Each costs it a descriptor, and stays there though it is gone here.
+    lent: HashSet<u64>,
     timer: Pin<Box<Sleep>>,
     warned: bool,
 }
@@ -102,8 +102,7 @@ impl<'a> Shift<'a> {
             looked: Instant::now(),
             cancelled: 0,
             items: 0,
-            lent: HashMap::new(),
-            kept: Vec::new(),
+            lent: HashSet::new(),
             timer: Box::pin(tokio::time::sleep(START)),
             warned: false,
         };
@@ -270,11 +269,6 @@ impl<'a> Shift<'a> {
         {
             rows.want((dtype, len));
         }
-        if done.keeps {
-            // The child may write there, or read what it wrote, for as long as it lives.
-            let parts = task.job.granted.drain(..).flatten().collect();
-            self.kept.push((parts, std::mem::take(&mut task.job.holds)));
-        }
         task.job.fate.spend(done.spent);
         task.job.gauge.busy_ns.fetch_add(done.spent, Ordering::Relaxed);
         match task.alone {
@@ -300,9 +294,7 @@ impl<'a> Shift<'a> {
         self.looked = Instant::now();
         let Some(vitals) = self.child.vitals() else { return };
         let alive = Alive { place: self.station.place, resident: vitals.resident, items: self.items };
-        // Memory that is gone here is let go there.
-        let child = &mut self.child;
-        self.lent.retain(|id, memory| memory.strong_count() > 0 || child.orders.unlend(*id).is_err());
+        self.unlend();
         let plan = self.station.plan();
         plan.figures.set(self.child.id(), alive);
         if plan.processes.memory.is_some_and(|memory| vitals.near(memory)) && !self.leaving {
@@ -367,10 +359,21 @@ impl<'a> Shift<'a> {
             self.heard = Instant::now();
         }
         let places = task.alone.map_or(0..task.job.chunk.len, |item| item..item + 1);
+        if self.lent.len() >= LENT {
+            self.unlend();
+        }
         let grants = self.grants(&mut task.job, places.clone());
         let facts = JobFacts { number: task.number, run: task.job.run, alone: task.alone.is_some() };
         self.tasks.push_back(task);
         self.send(cx, &Order::Job(facts, grants), Some(places))
+    }
+
+    /// Takes memory back of which no row is granted. An error has closed the queue, which is seen by whoever sends next.
+    fn unlend(&mut self) {
+        let parts = self.tasks.iter().flat_map(|task| task.job.granted.iter().flatten());
+        let granted: HashSet<u64> = parts.filter_map(|part| Some(shared(part)?.0.id)).collect();
+        let orders = &mut self.child.orders;
+        self.lent.retain(|id| granted.contains(id) || orders.unlend(*id).is_err());
     }
 
     /// The rows that a job's items will be, for the child to fill.
@@ -380,21 +383,18 @@ impl<'a> Shift<'a> {
         if job.granted.is_empty() && job.chunk.errors == 0 {
             let numbers = job.first..job.first + job.chunk.len as u64;
             job.granted = numbers.map(|number| rows.grant(number)).collect();
-            job.holds = job.granted.iter().flatten().map(Part::hold).collect();
-            job.holds.dedup();
         }
         let mut granted = Vec::new();
         for part in job.granted.get(places)? {
             // What the rows are like may have changed since they were granted.
             let fits = |part: &&Part| (part.dtype(), part.len()) == wanted;
-            let Some((memory, place)) = part.as_ref().filter(fits).and_then(Part::place) else {
+            let Some((memory, place)) = part.as_ref().filter(fits).and_then(shared) else {
                 granted.push(None);
                 continue;
             };
-            let memory = memory.as_any().downcast::<SharedMemory>().ok()?;
-            if !self.lent.contains_key(&memory.id) {
+            if !self.lent.contains(&memory.id) {
                 self.child.orders.lend(&memory).ok()?;
-                self.lent.insert(memory.id, Arc::downgrade(&memory));
+                self.lent.insert(memory.id);
             }
             granted.push(Some((memory.id, place)));
         }
@@ -486,4 +486,10 @@ impl<'a> Shift<'a> {
         }
         self.station.plan().processes.time_limit
     }
+}
+
+/// The memory that a row lies in, if it is shared with other processes, and where, in bytes.
+fn shared(part: &Part) -> Option<(Arc<SharedMemory>, usize)> {
+    let (memory, place) = part.place()?;
+    Some((memory.as_any().downcast().ok()?, place))
 }

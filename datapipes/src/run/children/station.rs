@@ -76,8 +76,7 @@ impl Station {
         let running = Running { shared: self.shared.clone(), process: child.id() };
         let mut shift = Shift::new(self, child);
         let end = poll_fn(|cx| shift.poll(cx)).await;
-        // What the child may write to is let go after it.
-        let Shift { mut child, tasks, ready, kept: _kept, .. } = shift;
+        let Shift { mut child, tasks, ready, .. } = shift;
         self.shared.set_idle(self.place, false);
         drop(running);
         let place = self.place;

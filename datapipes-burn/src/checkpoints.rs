@@ -1,0 +1,218 @@
+//! The loader's state beside the checkpoints of burn's learner.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn_core::data::dataloader::DataLoader;
+use burn_train::checkpoint::{
+    Checkpoint, Checkpointer, CheckpointerError, CheckpointingAction, CheckpointingStrategy,
+};
+use burn_train::metric::store::EventStoreClient;
+use burn_train::{InferenceStep, Interrupter, LearnerModel, SupervisedTraining, TrainStep};
+use datapipes::{Error, ErrorKind, Result, State};
+
+use crate::BurnLoader;
+
+/// What the learner saves of itself.
+const PARTS: [&str; 3] = ["model", "optim", "scheduler"];
+
+/// A training by burn's learner that goes on where it was stopped or killed, with model, optimizer, learning rate and data of one
+/// moment.
+///
+/// It is [`SupervisedTraining::new`] with checkpoints in `folder/checkpoint`, of which each has the loader's
+/// [state](BurnLoader::state) with it; `strategy` says which epochs are saved and kept, as burn's
+/// [`KeepLastNCheckpoints`](burn_train::checkpoint::KeepLastNCheckpoints) does. Where there are some already, the newest whole one is
+/// gone on with, by the learner as by the loader.
+///
+/// - Burn's learner saves at the end of its epochs alone. With [`BurnLoader::steps_per_epoch`] those are so many batches, in the middle of
+///   the loader's: what a kill costs are the batches since the last of them. Validation comes as often.
+/// - A file of a checkpoint is written whole or not at all, and an old checkpoint goes only when all files of a newer one are
+///   there; so there may be one more than the strategy keeps. Files are written by burn's threads; the state, some
+///   hundred bytes, is on the disk before they begin.
+/// - Not in burn's checkpoints, and so not gone on with: what its backend draws (dropout), metrics, and gradients that
+///   are accumulated and not applied yet.
+///
+/// # Errors
+/// As [`BurnLoader::resume`], so also where the loader is not [resumable](datapipes::loader::Builder::resumable); [`ErrorKind::Io`] if the
+/// folder cannot be read. A state that cannot be saved interrupts the training, as any checkpoint that burn cannot save.
+///
+/// # Examples
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use burn_train::checkpoint::KeepLastNCheckpoints;
+/// use burn_train::{InferenceStep, Learner, LearnerModel, TrainStep};
+/// use burn_core::tensor::Tensor;
+/// use datapipes_burn::{BurnLoader, resumable_training};
+///
+/// type Batch = (Tensor<4>, Tensor<1, burn_core::tensor::Int>);
+/// type Loader = BurnLoader<(datapipes::Tensor, datapipes::Tensor), Batch>;
+///
+/// fn train<M>(learner: Learner<M>, training: Loader, validation: Loader) -> datapipes::Result<()>
+/// where
+///     M: LearnerModel + TrainStep<Input = Batch> + InferenceStep<Input = Batch>,
+/// {
+///     // 200 times 500 batches, in this run and those before.
+///     let training = resumable_training::<M, _, _>(
+///         "run",
+///         training.steps_per_epoch(500),
+///         Arc::new(validation),
+///         KeepLastNCheckpoints::new(2),
+///     )?;
+///     training.num_epochs(200).launch(learner);
+///     Ok(())
+/// }
+/// ```
+pub fn resumable_training<M, B, S>(
+    folder: impl AsRef<Path>,
+    loader: BurnLoader<B, <M as TrainStep>::Input>,
+    validation: Arc<dyn DataLoader<<M as InferenceStep>::Input>>,
+    strategy: S,
+) -> Result<SupervisedTraining<M>>
+where
+    M: LearnerModel,
+    B: Send + 'static,
+    <M as TrainStep>::Input: 'static,
+    S: CheckpointingStrategy + 'static,
+{
+    let files = Files(folder.as_ref().join("checkpoint"));
+    fs::create_dir_all(&files.0).map_err(|error| files.failed(error))?;
+    let newest = files.newest()?;
+    let loader = match newest {
+        Some(number) => loader.resume(&State::load(files.state(number))?)?,
+        None => loader,
+    };
+    // Without a state of its own it would go on with other data.
+    loader.inner().epoch(0).state()?;
+
+    let training = SupervisedTraining::new(folder, Arc::new(loader.clone()), validation);
+    let interrupter = training.interrupter();
+    let part = |name| Part { files: files.clone(), name };
+    let [model, optim, scheduler] = PARTS;
+    let training = training.with_custom_checkpointers(part(model), part(optim), part(scheduler));
+    let strategy = WithState {
+        strategy: Box::new(strategy),
+        loader,
+        files,
+        interrupter,
+        saved: newest,
+        late: Vec::new(),
+    };
+    let training = training.with_checkpointing_strategy(strategy);
+    Ok(match newest {
+        Some(number) => training.checkpoint(number),
+        None => training,
+    })
+}
+
+/// The folder of the checkpoints.
+#[derive(Clone, Debug)]
+struct Files(PathBuf);
+
+impl Files {
+    fn state(&self, number: usize) -> PathBuf {
+        self.0.join(format!("data-{number}.state"))
+    }
+
+    fn part(&self, name: &str, number: usize) -> PathBuf {
+        self.0.join(format!("{name}-{number}.bpk"))
+    }
+
+    /// Whether all of a checkpoint is there.
+    fn is_whole(&self, number: usize) -> bool {
+        self.state(number).exists() && PARTS.iter().all(|part| self.part(part, number).exists())
+    }
+
+    fn newest(&self) -> Result<Option<usize>> {
+        let mut newest: Option<usize> = None;
+        for entry in fs::read_dir(&self.0).map_err(|error| self.failed(error))? {
+            let name = entry.map_err(|error| self.failed(error))?.file_name();
+            let number = name
+                .to_str()
+                .and_then(|name| name.strip_prefix("data-")?.strip_suffix(".state")?.parse().ok());
+            newest = newest.max(number.filter(|&number| self.is_whole(number)));
+        }
+        Ok(newest)
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::new(ErrorKind::Io, format!("{}: the checkpoints", self.0.display())).with_source(error)
+    }
+}
+
+/// One of the files of a checkpoint, whole or not there.
+struct Part {
+    files: Files,
+    name: &'static str,
+}
+
+impl<R: Checkpoint> Checkpointer<R> for Part {
+    fn save(&self, number: usize, record: R) -> Result<(), CheckpointerError> {
+        let beside = self.files.0.join(format!(".{}-{number}.bpk", self.name));
+        record.save(beside.clone())?;
+        let synced = File::open(&beside).and_then(|file| file.sync_all());
+        let renamed = synced.and_then(|()| fs::rename(&beside, self.files.part(self.name, number)));
+        // The new name is on the disk, too, where folders can be opened.
+        let synced =
+            renamed.and_then(|()| if cfg!(unix) { File::open(&self.files.0)?.sync_all() } else { Ok(()) });
+        synced.map_err(CheckpointerError::IOError)
+    }
+
+    fn delete(&self, number: usize) -> Result<(), CheckpointerError> {
+        remove(&self.files.part(self.name, number))
+    }
+
+    fn restore(&self, number: usize) -> Result<R, CheckpointerError> {
+        R::load(self.files.part(self.name, number))
+    }
+}
+
+fn remove(path: &Path) -> Result<(), CheckpointerError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CheckpointerError::IOError(error)),
+        _ => Ok(()),
+    }
+}
+
+/// What a strategy says, and the loader's state with each checkpoint.
+struct WithState<B, O> {
+    strategy: Box<dyn CheckpointingStrategy>,
+    /// Shares what is being read with the one that the learner has.
+    loader: BurnLoader<B, O>,
+    files: Files,
+    interrupter: Interrupter,
+    /// The newest of which there is a state.
+    saved: Option<usize>,
+    /// What is to be deleted once the newest is whole.
+    late: Vec<usize>,
+}
+
+impl<B: Send + 'static, O: 'static> CheckpointingStrategy for WithState<B, O> {
+    /// Called between two epochs of the learner, by the thread that reads the loader.
+    fn checkpointing(&mut self, number: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
+        let mut actions = Vec::new();
+        if self.saved.is_none_or(|newest| self.files.is_whole(newest)) {
+            for old in self.late.drain(..) {
+                self.interrupter.fail_on_error(remove(&self.files.state(old)));
+                actions.push(CheckpointingAction::Delete(old));
+            }
+        }
+        for action in self.strategy.checkpointing(number, store) {
+            match action {
+                CheckpointingAction::Delete(old) => self.late.push(old),
+                CheckpointingAction::Save => {
+                    match self.loader.state().and_then(|state| state.save(self.files.state(number))) {
+                        Ok(()) => {
+                            self.saved = Some(number);
+                            actions.push(action);
+                        }
+                        Err(error) => self.interrupter.fail(CheckpointerError::Unknown(error.to_string())),
+                    }
+                }
+            }
+        }
+        actions
+    }
+}

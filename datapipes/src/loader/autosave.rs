@@ -1,0 +1,223 @@
+//! States of an epoch that are saved to a file as it goes.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{self, Poll, ready};
+use std::time::{Duration, Instant};
+
+use super::State;
+use crate::error::quietly;
+use crate::run::StableThread;
+use crate::sync::lock;
+use crate::{Error, ErrorKind, Result};
+
+/// How long the drop of the last handle waits for a state to be on the disk.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often an epoch saves its state; see [`Builder::autosave`](super::Builder::autosave).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Every {
+    /// Once for each so many items (usually batches); 0 is taken for 1.
+    Items(u64),
+    /// With the first item that is asked for after so much time since the last.
+    Time(Duration),
+}
+
+impl From<u64> for Every {
+    fn from(items: u64) -> Self {
+        Every::Items(items)
+    }
+}
+
+impl From<Duration> for Every {
+    fn from(time: Duration) -> Self {
+        Every::Time(time)
+    }
+}
+
+/// Writes the states of a loader's epochs to one file, on a thread of its own. Dropped, it waits a moment for the last one.
+pub(super) struct Saver {
+    path: Arc<Path>,
+    every: Every,
+    thread: StableThread,
+    desk: Arc<Desk>,
+}
+
+/// Where a state waits to be written.
+#[derive(Default)]
+struct Desk {
+    work: Mutex<Work>,
+    /// Nothing is left to be written.
+    idle: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    /// The newest that was handed in.
+    waiting: Option<State>,
+    is_writing: bool,
+    /// Why the last could not be written, until somebody is told.
+    problem: Option<Error>,
+}
+
+impl Saver {
+    pub(super) fn new(path: Arc<Path>, every: Every) -> Self {
+        Saver { path, every, thread: StableThread::new("autosave"), desk: Arc::default() }
+    }
+
+    /// Lets a state be written, in the place of one that still waits for that.
+    fn save(&self, state: State) {
+        let mut work = lock(&self.desk.work);
+        work.waiting = Some(state);
+        if work.is_writing {
+            return;
+        }
+        let (desk, path) = (self.desk.clone(), self.path.clone());
+        match self.thread.run(async move { desk.write_all(&path) }) {
+            Ok(()) => work.is_writing = true,
+            Err(error) => {
+                let message = format!("{}: cannot start the thread that saves states", self.path.display());
+                work.problem = Some(Error::new(ErrorKind::Io, message).with_source(error));
+            }
+        }
+    }
+
+    fn problem(&self) -> Option<Error> {
+        lock(&self.desk.work).problem.take()
+    }
+
+    /// Waits until nothing is left to be written.
+    pub(super) fn flush(&self) -> Result<()> {
+        let work = lock(&self.desk.work);
+        let mut work =
+            self.desk.idle.wait_while(work, |work| work.is_writing).unwrap_or_else(PoisonError::into_inner);
+        work.problem.take().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Saver {
+    fn drop(&mut self) {
+        let work = lock(&self.desk.work);
+        let waited = self.desk.idle.wait_timeout_while(work, PATIENCE, |work| work.is_writing);
+        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+            let path = self.path.display();
+            quietly(|| tracing::warn!(%path, "the last state is still being written; left behind"));
+        }
+    }
+}
+
+impl Desk {
+    fn write_all(&self, path: &Path) {
+        while let Some(state) = self.next() {
+            let saved = state.save(path);
+            if let Err(error) = &saved {
+                quietly(|| tracing::warn!(%error, "a state was not saved; the file has the one from before"));
+            }
+            lock(&self.work).problem = saved.err();
+        }
+    }
+
+    /// What is to be written; without anything, the writer has ended.
+    fn next(&self) -> Option<State> {
+        let mut work = lock(&self.work);
+        let next = work.waiting.take();
+        work.is_writing = next.is_some();
+        if !work.is_writing {
+            self.idle.notify_all();
+        }
+        next
+    }
+}
+
+/// When an epoch saves its state.
+pub(super) struct Autosave {
+    saver: Arc<Saver>,
+    /// Items that were taken since the last was saved, and when that was.
+    items: u64,
+    at: Instant,
+    /// Whether the next item has been asked for, so that the last one is done with.
+    is_asked: bool,
+    has_ended: bool,
+}
+
+impl Autosave {
+    pub(super) fn new(saver: &Arc<Saver>) -> Self {
+        Autosave { saver: saver.clone(), items: 0, at: Instant::now(), is_asked: false, has_ended: false }
+    }
+
+    /// Whether a state is to be saved before the next item comes.
+    fn is_due(&self) -> bool {
+        match self.saver.every {
+            Every::Items(items) => self.items >= items.max(1),
+            Every::Time(time) => self.items > 0 && self.at.elapsed() >= time,
+        }
+    }
+
+    fn save(&mut self, state: Result<State>) -> Option<Error> {
+        (self.items, self.at) = (0, Instant::now());
+        state.map(|state| self.saver.save(state)).err()
+    }
+}
+
+/// An epoch whose state is saved as it goes.
+pub(super) trait Autosaved<I> {
+    fn autosave(&mut self) -> Option<&mut Autosave>;
+    /// After the last item that was taken.
+    fn stands(&self) -> Result<State>;
+    /// Sees to it that the last item is not given back any more.
+    fn keep_last(&mut self);
+    fn poll_unsaved(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<I>>>;
+
+    /// The next item. Before it comes, the state is saved if that is due; at the end it always is.
+    fn poll_saved(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<I>>> {
+        if let Some(problem) = self.before_next() {
+            self.keep_last();
+            return Poll::Ready(Some(Err(problem)));
+        }
+        let polled = ready!(self.poll_unsaved(cx));
+        Poll::Ready(match polled {
+            Some(Ok(item)) => {
+                if let Some(autosave) = self.autosave() {
+                    (autosave.items, autosave.is_asked) = (autosave.items + 1, false);
+                }
+                Some(Ok(item))
+            }
+            Some(Err(error)) => {
+                self.save_end();
+                Some(Err(error))
+            }
+            None => self.save_end().map(Err),
+        })
+    }
+
+    fn before_next(&mut self) -> Option<Error> {
+        let autosave = self.autosave()?;
+        if std::mem::replace(&mut autosave.is_asked, true) {
+            return None;
+        }
+        if let Some(problem) = autosave.saver.problem() {
+            return Some(problem);
+        }
+        let state = autosave.is_due().then(|| self.stands())?;
+        self.autosave()?.save(state)
+    }
+
+    /// Saves where it ended, once.
+    fn save_end(&mut self) -> Option<Error> {
+        let autosave = self.autosave().filter(|autosave| !autosave.has_ended)?;
+        autosave.has_ended = true;
+        let state = self.stands();
+        self.autosave()?.save(state)
+    }
+}
+
+impl fmt::Debug for Saver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Saver").field("path", &self.path).field("every", &self.every).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
