@@ -51,6 +51,8 @@ pub(crate) struct Settings {
     pub prefetch: Option<usize>,
     pub in_flight: Option<usize>,
     pub memory: Option<usize>,
+    /// The most bytes that a file may inflate to.
+    pub max_inflated: Option<u64>,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
     /// After how many items an epoch ends, though there may be more.
@@ -70,6 +72,7 @@ impl Default for Settings {
             prefetch: None,
             in_flight: None,
             memory: None,
+            max_inflated: None,
             rank: Rank::default(),
             uneven: None,
             max_steps: None,

@@ -127,6 +127,7 @@ impl Part {
             epoch: facts.run.epoch,
             rank: facts.run.rank,
             uneven: facts.run.uneven,
+            max_inflated: facts.run.max_inflated,
             cancelled: cancelled.clone(),
             offload: Some(Arc::new(BlockingPool(Handle::current()))),
         };
