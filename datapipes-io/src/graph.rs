@@ -7,9 +7,8 @@ use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
 use datapipes::{Context, Facts, Graph, Item, Items, Result, Source};
 
-use crate::formats::StreamUntar;
-use crate::formats::{Decoded, FieldDecoder, Value};
-use crate::stores::local::is_inside;
+use crate::formats::{Decoded, FieldDecoder, SplitRecords, StreamUntar, Value};
+use crate::stores::local::{OpenFiles, is_inside};
 use crate::stores::names::Names;
 use crate::stores::{ListStore, Store};
 use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
@@ -147,6 +146,9 @@ impl<S: Store> StoreGraph for S {
     }
 }
 
+/// Larger files are read as they arrive: about as many bytes as arrive while one more request is made.
+const STREAMED: u64 = 8 << 20;
+
 /// What can follow a list of files.
 pub trait FileRefGraph: Sized {
     /// Reads each file whole, many at a time, in order.
@@ -170,6 +172,65 @@ pub trait FileRefGraph: Sized {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn load_files(self) -> Graph<File>;
+
+    /// Reads each file as what a [`Format`] says, and yields what is in it one by one, in order: lines, rows, records.
+    ///
+    /// It gives what `load_files().read_as(format)` gives, with the same origins and so the same random numbers. But a file of
+    /// more than 8 MiB is never whole in memory, if the format can be [cut](Format::splitter): lines, JSON lines, CSV,
+    /// TFRecord, RecordIO, MessagePack and Arrow streams can. It is read as its bytes arrive, inflated if it is compressed,
+    /// and cut between records into blocks of 256 KiB, or of one larger record, which workers read. So of a file
+    /// there is a piece of the store's in memory (4 MiB of a file of this machine), a record, and the blocks that are on their
+    /// way. Smaller files, and those of other formats, are loaded whole, many at a time.
+    ///
+    /// Large files are read one after the other, in one place; what is in them is read by all workers. An epoch that is
+    /// [resumed](datapipes::loader::Builder::resumable) in the middle of a file asks for the rest of it, by a range that begins at
+    /// a record at most some blocks before the next one. A compressed file is inflated from its beginning again, and what
+    /// was given is left out.
+    ///
+    /// [`stream_as`](FileRefGraph::stream_as) sets the size from which on files are read so. Use `load_files().read_as(format)` for
+    /// what wants files whole: to replay samples, or to run in other processes.
+    ///
+    /// # Errors
+    /// Those of [`load_files`](FileRefGraph::load_files) and of the format, in their places. An error of the store in the
+    /// middle of a file comes after what was read before it, and the next file follows. A file that became another while
+    /// it was read, or while the epoch was stopped, is `Changed` where the store can tell.
+    ///
+    /// # Panics
+    /// A panic of the format becomes an error that ends the stream and names the file.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::formats::Lines;
+    /// use datapipes_io::prelude::*;
+    /// use datapipes_io::stores::Memory;
+    ///
+    /// let store = Memory::from_iter([("a.txt", "one\ntwo\n"), ("b.txt", "three")]);
+    /// let lines = store.list_files("*.txt").read_as(Lines::new());
+    /// assert_eq!(lines.collect()?, ["one", "two", "three"]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn read_as<F: Format>(self, format: F) -> Graph<F::Item> {
+        self.stream_as(format, STREAMED)
+    }
+
+    /// Reads as [`read_as`](FileRefGraph::read_as) does, and loads whole only files of at most `whole` bytes; with 0 only empty ones.
+    /// A larger limit takes fewer requests, and reads more files at once; with a smaller one there is less in memory.
+    ///
+    /// # Errors
+    /// As [`read_as`](FileRefGraph::read_as).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::formats::JsonLines;
+    /// use datapipes_io::prelude::*;
+    /// use datapipes_io::stores::Memory;
+    ///
+    /// let store = Memory::from_iter([("a.jsonl", "[1]\n[2]\n")]);
+    /// let values = store.list_files("*.jsonl").stream_as(JsonLines::<Vec<u32>>::new(), 1 << 20);
+    /// assert_eq!(values.collect()?, [[1], [2]]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn stream_as<F: Format>(self, format: F, whole: u64) -> Graph<F::Item>;
 
     /// Maps each file into memory instead of reading it; see [`MapFiles`](crate::MapFiles).
     ///
@@ -227,6 +288,14 @@ pub trait FileRefGraph: Sized {
 impl FileRefGraph for Graph<FileRef> {
     fn load_files(self) -> Graph<File> {
         self.pipe(LoadFiles::new())
+    }
+    fn stream_as<F: Format>(self, format: F, whole: u64) -> Graph<F::Item> {
+        let format = Arc::new(format);
+        if format.splitter().is_none() {
+            return self.load_files().pipe(ReadAs(format));
+        }
+        let blocks = self.pipe(OpenFiles::up_to(whole)).pipe(SplitRecords(format.clone()));
+        blocks.pipe(ReadAs(format))
     }
     #[cfg(feature = "mmap")]
     fn map_files(self) -> Graph<File> {
