@@ -43,6 +43,11 @@ impl FileRef {
         FileRef { path: key.into().into(), size, name_at: 0, store: Some(store) }
     }
 
+    /// The same, now that its size is known, or still is not.
+    pub(crate) fn with_size(self, size: Option<u64>) -> Self {
+        FileRef { size, ..self }
+    }
+
     /// The store it is in; `None` for a file of this machine.
     pub fn store(&self) -> Option<&Arc<dyn Store>> {
         self.store.as_ref()

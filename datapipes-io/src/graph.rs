@@ -7,9 +7,8 @@ use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
 use datapipes::{Context, Facts, Graph, Item, Items, Result, Source};
 
-use crate::formats::StreamUntar;
-use crate::formats::{Decoded, FieldDecoder, Value};
-use crate::stores::local::is_inside;
+use crate::formats::{Decoded, FieldDecoder, SplitRecords, StreamUntar, Value};
+use crate::stores::local::{OpenFiles, is_inside};
 use crate::stores::names::Names;
 use crate::stores::{ListStore, Store};
 use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
@@ -182,6 +181,32 @@ impl CanMap for Graph<FileRef> {
     }
 }
 
+/// What [`read_as`](FileGraph::read_as) takes: a graph of files, loaded or listed.
+#[diagnostic::on_unimplemented(
+    message = "`read_as` takes a graph of `File`s or `FileRef`s, and `{Self}` is another",
+    note = "`list_files` gives `FileRef`s, `.load_files()` makes `File`s of them"
+)]
+pub trait Readable {
+    /// What is in the files.
+    #[doc(hidden)]
+    fn read_files<F: Format>(self, format: F) -> Graph<F::Item>;
+}
+
+impl Readable for Graph<File> {
+    fn read_files<F: Format>(self, format: F) -> Graph<F::Item> {
+        self.pipe(ReadAs::new(format))
+    }
+}
+
+impl Readable for Graph<FileRef> {
+    fn read_files<F: Format>(self, format: F) -> Graph<F::Item> {
+        self.stream_as(format, STREAMED)
+    }
+}
+
+/// Larger files are read as they arrive: about as many bytes as arrive while one more request is made.
+const STREAMED: u64 = 8 << 20;
+
 /// What can follow a list of files.
 pub trait FileRefGraph: Sized {
     /// Reads each file whole, many at a time, in order.
@@ -205,6 +230,27 @@ pub trait FileRefGraph: Sized {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn load_files(self) -> Graph<File>
+    where
+        Self: GraphOf<FileRef>;
+
+    /// Reads as [`read_as`](FileGraph::read_as) does, and loads whole only files of at most `whole` bytes; with 0 only empty ones.
+    /// A larger limit takes fewer requests, and reads more files at once; with a smaller one there is less in memory.
+    ///
+    /// # Errors
+    /// As [`read_as`](FileGraph::read_as).
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes_io::formats::JsonLines;
+    /// use datapipes_io::prelude::*;
+    /// use datapipes_io::stores::Memory;
+    ///
+    /// let store = Memory::from_iter([("a.jsonl", "[1]\n[2]\n")]);
+    /// let values = store.list_files("*.jsonl").stream_as(JsonLines::<Vec<u32>>::new(), 1 << 20);
+    /// assert_eq!(values.collect()?, [[1], [2]]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn stream_as<F: Format>(self, format: F, whole: u64) -> Graph<F::Item>
     where
         Self: GraphOf<FileRef>;
 
@@ -273,6 +319,17 @@ impl<T> FileRefGraph for Graph<T> {
         Self: GraphOf<FileRef>,
     {
         self.graph().pipe(LoadFiles::new())
+    }
+    fn stream_as<F: Format>(self, format: F, whole: u64) -> Graph<F::Item>
+    where
+        Self: GraphOf<FileRef>,
+    {
+        let (files, format) = (self.graph(), Arc::new(format));
+        if format.splitter().is_none() {
+            return files.load_files().pipe(ReadAs(format));
+        }
+        let blocks = files.pipe(OpenFiles::up_to(whole)).pipe(SplitRecords(format.clone()));
+        blocks.pipe(ReadAs(format))
     }
     fn map_files(self) -> Graph<File>
     where
@@ -365,24 +422,54 @@ pub trait FileGraph: Sized {
     where
         Self: GraphOf<File>;
 
-    /// Reads each file as what a [`Format`] says, and yields what is in it one by one, in order.
+    /// Reads each file as what a [`Format`] says, and yields what is in it one by one, in order: lines, rows, records. The files are
+    /// loaded ones, or those of a list, which are read as they arrive where they are large.
     ///
     /// What comes out is a child of its file: numbered, and named where the format has names. Files are spread over workers;
-    /// one file is read by one of them, as far as its items are wanted. Whether an item keeps its file in memory is told by
+    /// one loaded file is read by one of them, as far as its items are wanted. Whether an item keeps its file in memory is told by
     /// the format.
     ///
+    /// # A list of files
+    /// It gives what `load_files().read_as(format)` gives, with the same origins and so the same random numbers. But a file of
+    /// more than 8 MiB is never whole in memory, if the format can be [cut](Format::splitter): lines, JSON lines, CSV,
+    /// TFRecord, RecordIO, MessagePack and Arrow streams can. It is read as its bytes arrive, inflated if it is compressed,
+    /// and cut between records into blocks of 256 KiB, or of one larger record, which workers read. So of a file
+    /// there is a piece of the store's in memory (4 MiB of a file of this machine), a record, and the blocks that are on their
+    /// way. Smaller files, and those of other formats, are loaded whole, many at a time.
+    ///
+    /// Large files are read one after the other, in one place; what is in them is read by all workers. An epoch that is
+    /// [resumed](datapipes::loader::Builder::resumable) in the middle of a file asks for the rest of it, by a range that begins at
+    /// a record at most some blocks before the next one. A compressed file is inflated from its beginning again, and what
+    /// was given is left out.
+    ///
+    /// [`stream_as`](FileRefGraph::stream_as) sets the size from which on files are read so. Use `load_files().read_as(format)` for
+    /// what wants files whole: to replay samples, or to run in other processes.
+    ///
     /// # Errors
-    /// What cannot be read of a file is an error in its place. What comes behind it in the file follows if the format can
+    /// What cannot be read of a file is an error in its place. What comes after it in the file follows if the format can
     /// find it, and the next file in any case.
+    ///
+    /// Of a list of files, those of [`load_files`](FileRefGraph::load_files), too. An error of the store in the
+    /// middle of a file comes after what was read before it, and the next file follows. A file that became another while
+    /// it was read, or while the epoch was stopped, is `Changed` where the store can tell.
     ///
     /// # Panics
     /// A panic of the format becomes an error that ends the stream and names the file.
     ///
     /// # Examples
-    /// See [`Format`] for one of your own.
+    /// ```
+    /// use datapipes_io::formats::Lines;
+    /// use datapipes_io::prelude::*;
+    /// use datapipes_io::stores::Memory;
+    ///
+    /// let store = Memory::from_iter([("a.txt", "one\ntwo\n"), ("b.txt", "three")]);
+    /// let lines = store.list_files("*.txt").read_as(Lines::new());
+    /// assert_eq!(lines.collect()?, ["one", "two", "three"]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     fn read_as<F: Format>(self, format: F) -> Graph<F::Item>
     where
-        Self: GraphOf<File>;
+        Self: Readable;
 
     /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are sample `a/1` with the
     /// fields `jpg` and `cls`.
@@ -431,9 +518,9 @@ impl<T> FileGraph for Graph<T> {
     }
     fn read_as<F: Format>(self, format: F) -> Graph<F::Item>
     where
-        Self: GraphOf<File>,
+        Self: Readable,
     {
-        self.graph().pipe(ReadAs::new(format))
+        self.read_files(format)
     }
     fn samples(self) -> Graph<Sample>
     where

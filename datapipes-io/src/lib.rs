@@ -44,7 +44,7 @@ mod wire;
 pub use backoff::Backoff;
 pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
-pub use graph::{CanMap, FileGraph, FileRefGraph, GraphOf, SampleGraph, StoreGraph};
+pub use graph::{CanMap, FileGraph, FileRefGraph, GraphOf, Readable, SampleGraph, StoreGraph};
 pub use splits::SplitsFile;
 #[cfg(feature = "mmap")]
 pub use stores::local::MapFiles;

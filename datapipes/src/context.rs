@@ -37,6 +37,7 @@ pub(crate) struct RunInfo {
     pub epoch: u64,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
+    pub max_inflated: Option<u64>,
     pub cancelled: Arc<AtomicBool>,
     pub offload: Option<Arc<dyn Offload>>,
     pub shared: Arc<Shared>,
@@ -135,6 +136,12 @@ impl Context {
     /// What happens to items that do not divide evenly among the ranks, if the loader says.
     pub fn uneven(&self) -> Option<Uneven> {
         self.0.run.uneven
+    }
+
+    /// Returns the most bytes that a compressed file may inflate to, if the loader [says](crate::loader::Builder::max_inflated). Pipes
+    /// that inflate files refuse those that become larger.
+    pub fn max_inflated(&self) -> Option<u64> {
+        self.0.run.max_inflated
     }
 
     /// The random stream of an item in this node: a function of seed, epoch, node name and origin alone.

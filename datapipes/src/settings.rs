@@ -51,6 +51,8 @@ pub(crate) struct Settings {
     pub prefetch: Option<usize>,
     pub in_flight: Option<usize>,
     pub memory: Option<usize>,
+    /// The most bytes that a file may inflate to.
+    pub max_inflated: Option<u64>,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
     /// Whether ranks agree before each step whether there is another.
@@ -72,6 +74,7 @@ impl Default for Settings {
             prefetch: None,
             in_flight: None,
             memory: None,
+            max_inflated: None,
             rank: Rank::default(),
             uneven: None,
             ranks_agree: false,

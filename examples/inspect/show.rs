@@ -94,10 +94,10 @@ fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<G
             Ok(json!({ "index": origin.index(), "text": text }).into())
         }),
         As::Records => match kind {
-            Kind::RecordIo => show(files.load_files().read_as(RecordIo::new()), |origin, data: Bytes| {
+            Kind::RecordIo => show(files.read_as(RecordIo::new()), |origin, data: Bytes| {
                 Ok(record(origin, &data, Value::Null).into())
             }),
-            _ => show(files.load_files().read_as(TfRecords::new()), |origin, data: Bytes| {
+            _ => show(files.read_as(TfRecords::new()), |origin, data: Bytes| {
                 let features = Example::parse(data.clone()).map_or(Value::Null, |example| features(&example));
                 Ok(record(origin, &data, features).into())
             }),
@@ -130,16 +130,15 @@ fn rows(files: Graph<FileRef>, kind: Kind) -> Result<Graph<Shown>> {
         let row = serde_json::to_value(row).map_err(Error::user)?;
         Ok(json!({ "index": origin.index(), "row": row }).into())
     }
-    let packed = files.clone().load_files();
     Ok(match kind {
-        Kind::Csv => show(packed.read_as(Csv::rows()), row),
-        Kind::Tsv => show(packed.read_as(Csv::rows().tsv()), row),
-        Kind::Parquet => show(packed.decompress().read_as(ParquetRows::new(Parquet::new())), row),
-        Kind::Arrow => show(packed.decompress().read_as(ArrowRows::new(ArrowIpc::new())), row),
-        Kind::MsgPack => show(packed.read_as(MsgPack::values()), |origin, value| {
+        Kind::Csv => show(files.read_as(Csv::rows()), row),
+        Kind::Tsv => show(files.read_as(Csv::rows().tsv()), row),
+        Kind::Parquet => show(files.load_files().decompress().read_as(ParquetRows::new(Parquet::new())), row),
+        Kind::Arrow => show(files.load_files().decompress().read_as(ArrowRows::new(ArrowIpc::new())), row),
+        Kind::MsgPack => show(files.read_as(MsgPack::values()), |origin, value| {
             Ok(json!({ "index": origin.index(), "row": message_pack(&value) }).into())
         }),
-        Kind::JsonLines | Kind::Text | Kind::Other => show(packed.read_as(JsonLines::values()), row),
+        Kind::JsonLines | Kind::Text | Kind::Other => show(files.read_as(JsonLines::values()), row),
         _ => return Ok(refused(files, kind, "rows")),
     })
 }

@@ -8,12 +8,15 @@ use std::task::{self, Poll, ready};
 use datapipes::{Children, Chunk, Chunks, Context, Demand, Error, Facts, Item, Items, Origin, Pipe, Result};
 use futures::Stream;
 
+use super::framing::{Block, Splitter};
 use crate::File;
 
 /// How files of one format are read.
 ///
 /// A format is given whole files, in memory, and gives what is in them one by one, best as slices of the file
-/// ([`bytes::Bytes::slice`]), and no faster than it is asked. It must take any bytes: sizes that a file states are
+/// ([`bytes::Bytes::slice`]), and no faster than it is asked. One that can say where its records end also gives a
+/// [`splitter`](Format::splitter), so that [large files](crate::FileGraph::read_as) are read as they arrive; see
+/// [`Framing`](super::Framing). It must take any bytes: sizes that a file states are
 /// believed only as far as there are bytes, and what is wrong is an [`Entry::Bad`] or [`Entry::Broken`], never a panic and
 /// never a quiet end.
 ///
@@ -60,6 +63,13 @@ pub trait Format: Send + Sync + 'static {
     /// # Errors
     /// A file that is not of this format, or cannot be begun.
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Self::Item>>;
+
+    /// Returns what cuts a file of this format into records as it arrives, for
+    /// [`FileGraph::read_as`](crate::FileGraph::read_as). It gives what [`open`](Format::open) gives of the whole file. By
+    /// default there is none, and files are read whole.
+    fn splitter(&self) -> Option<Splitter<Self::Item>> {
+        None
+    }
 
     /// What the node is called if the user gives it no name. By default the type's name in snake case.
     fn name(&self) -> String {
@@ -125,7 +135,7 @@ impl<T> Entry<T> {
 }
 
 /// Reads files by a [`Format`]; see [`FileGraph::read_as`](crate::FileGraph::read_as).
-pub struct ReadAs<F: ?Sized>(Arc<F>);
+pub struct ReadAs<F: ?Sized>(pub(crate) Arc<F>);
 
 impl<F> ReadAs<F> {
     /// By a format.
@@ -146,11 +156,21 @@ impl<F: ?Sized> fmt::Debug for ReadAs<F> {
     }
 }
 
+impl<F: Format> ReadAs<F> {
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+            .with_children()
+            .with_settings(self.0.settings())
+            .with_problem(self.0.problem().as_deref())
+    }
+}
+
 impl<F: Format> Pipe<File> for ReadAs<F> {
     type Out = F::Item;
 
     fn apply(&self, input: Items<File>, cx: &Context) -> Items<F::Item> {
-        Items::from_chunks(Reading { input, format: self.0.clone(), cx: cx.clone(), open: None })
+        let (format, context) = (self.0.clone(), cx.clone());
+        reading(input, cx, move |file| (0, format.open(file, &context)))
     }
     fn name(&self) -> String {
         self.0.name()
@@ -159,21 +179,49 @@ impl<F: Format> Pipe<File> for ReadAs<F> {
         true
     }
     fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_children()
-            .with_settings(self.0.settings())
-            .with_problem(self.0.problem().as_deref())
+        self.facts()
     }
     fn weigh(&self, item: &F::Item) -> Option<usize> {
         self.0.weigh(item)
     }
 }
 
-struct Reading<F: Format + ?Sized> {
-    input: Items<File>,
-    format: Arc<F>,
+/// Blocks of records of files that are read as they arrive.
+impl<F: Format> Pipe<Block<F::Item>> for ReadAs<F> {
+    type Out = F::Item;
+
+    fn apply(&self, input: Items<Block<F::Item>>, cx: &Context) -> Items<F::Item> {
+        let context = cx.clone();
+        reading(input, cx, move |block: Block<_>| (block.first, (block.open)(&context)))
+    }
+    fn name(&self) -> String {
+        self.0.name()
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        self.facts()
+    }
+    fn weigh(&self, item: &F::Item) -> Option<usize> {
+        self.0.weigh(item)
+    }
+}
+
+/// What is in each item of the input, numbered on from what `open` says.
+fn reading<I: Send + 'static, T: Send + 'static>(
+    input: Items<I>,
+    cx: &Context,
+    open: impl FnMut(I) -> (u64, Result<Entries<T>>) + Send + 'static,
+) -> Items<T> {
+    Items::from_chunks(Reading { input, reads: open, cx: cx.clone(), open: None })
+}
+
+struct Reading<I, T, O> {
+    input: Items<I>,
+    reads: O,
     cx: Context,
-    open: Option<Opened<F::Item>>,
+    open: Option<Opened<T>>,
 }
 
 /// A file on its way.
@@ -184,8 +232,13 @@ struct Opened<T> {
     next: u64,
 }
 
-impl<F: Format + ?Sized> Chunks<F::Item> for Reading<F> {
-    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<F::Item>>> {
+impl<I, T, O> Chunks<T> for Reading<I, T, O>
+where
+    I: Send + 'static,
+    T: Send + 'static,
+    O: FnMut(I) -> (u64, Result<Entries<T>>) + Send,
+{
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         loop {
             if self.cx.is_cancelled() {
                 return Poll::Ready(None);
@@ -207,12 +260,12 @@ impl<F: Format + ?Sized> Chunks<F::Item> for Reading<F> {
                 Some(Err(error)) => return Poll::Ready(Some(Chunk::fail(error))),
                 Some(Ok(file)) => {
                     let (file, origin) = file.into_parts();
-                    match self.format.open(file, &self.cx) {
-                        Ok(entries) => {
+                    match (self.reads)(file) {
+                        (next, Ok(entries)) => {
                             let children = origin.children();
-                            self.open = Some(Opened { entries, origin, children, next: 0 });
+                            self.open = Some(Opened { entries, origin, children, next });
                         }
-                        Err(error) => {
+                        (_, Err(error)) => {
                             return Poll::Ready(Some(Chunk::fail(error.of(&origin))));
                         }
                     }

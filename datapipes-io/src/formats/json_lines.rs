@@ -10,7 +10,7 @@ use serde_json::error::Category;
 
 use super::compression::Expansion;
 use super::lines::{Line, Options};
-use super::{Entries, Format, value};
+use super::{Entries, Format, Splitter, value};
 use crate::File;
 
 /// JSON lines (`jsonl`, `ndjson`): a JSON value a line, as a [`serde_json::Value`] or any type of serde's.
@@ -71,7 +71,7 @@ impl<T> JsonLines<T> {
     }
 
     /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than `ratio` times its own
-    /// size and 1 MiB. By default 8 GiB, and 1100 times.
+    /// size and 1 MiB. By default any number of bytes, which are never in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
         self
@@ -100,14 +100,11 @@ impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
     type Item = T;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<T>> {
-        let mut lines = self.options.open(file, cx)?;
-        Ok(Box::new(std::iter::from_fn(move || {
-            lines.next(|line| {
-                // The four that JSON calls white space; the others are errors.
-                let blank = line.text.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
-                (!blank).then(|| serde_json::from_slice(line.text).map_err(|error| said(&error, line)))
-            })
-        })))
+        self.splitter().expect("there is one").open(file, cx)
+    }
+    fn splitter(&self) -> Option<Splitter<T>> {
+        let read = |line: &Line<'_>| serde_json::from_slice(line.text).map_err(|error| said(&error, line));
+        Some(self.options.splitter(true, read))
     }
     fn weigh(&self, item: &T) -> Option<usize> {
         value::weigh(item)

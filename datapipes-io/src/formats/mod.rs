@@ -4,6 +4,10 @@
 //! `files.read_as(format)` is a pipe like any other, with origins, errors that name their place, and spread over workers; a
 //! format of your own is one `impl` in a file of yours.
 //!
+//! Lines, JSON lines, CSV, TFRecord, RecordIO, MessagePack and Arrow streams are read as their bytes arrive, in constant memory,
+//! by [`read_as`](crate::FileGraph::read_as) of the files' names (`list_files(…).read_as(format)`); after `load_files()` files are
+//! whole.
+//!
 //! | what | reads | writes | without a copy | parts of a file in parallel | by index | feature |
 //! |---|---|---|---|---|---|---|
 //! | tar (v7, ustar, GNU, pax; sparse refused) | [`Untar`], [`Tar`]; as it arrives [`StreamUntar`] | [`TarWriter`], [`ShardWriter`] | members are slices | by [`TarIndex`] | [`IndexedTar`] | |
@@ -30,6 +34,7 @@
 //! tables of databases in [`tables`](crate::tables).
 
 mod aligned;
+mod arriving;
 #[cfg(feature = "arrow")]
 pub mod arrow;
 mod compression;
@@ -37,6 +42,7 @@ mod compression;
 mod csv;
 mod fields;
 mod format;
+mod framing;
 mod idx;
 mod json_lines;
 mod lines;
@@ -53,6 +59,7 @@ mod rows;
 #[cfg(feature = "safetensors")]
 mod safetensors;
 mod samples;
+mod stream;
 mod tar;
 #[cfg(feature = "tfrecord")]
 mod tfrecord;
@@ -69,6 +76,7 @@ pub use compression::{Codec, Decompress, Expansion, Gunzip};
 pub use csv::Csv;
 pub use fields::{Decoded, FieldDecoder};
 pub use format::{Entries, Entry, Format, ReadAs};
+pub use framing::{Frame, Framing, Part, Place, Splitter, records};
 pub use idx::Idx;
 pub use json_lines::JsonLines;
 pub use lines::{ByteLines, Lines};
@@ -85,6 +93,7 @@ pub use rows::Row;
 #[cfg(feature = "safetensors")]
 pub use safetensors::{SafeTensors, write_safetensors};
 pub use samples::{Sample, Samples};
+pub(crate) use stream::SplitRecords;
 pub use tar::{
     IndexedSamples, IndexedTar, SampleWriter, Shard, ShardWriter, StreamUntar, Tar, TarIndex, TarMember,
     TarWriter, Trailing, Untar,

@@ -1,10 +1,16 @@
 //! What every format must keep, whatever bytes it is given.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
+use async_trait::async_trait;
+use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Graph, Result};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 
-use crate::{File, FileGraph, Format};
+use crate::stores::{Body, Get, Memory, Meta, Object, Store};
+use crate::{File, FileGraph, FileRef, FileRefGraph, Format};
 
 /// What a format reads of a file: its items and errors, in order, to the end.
 pub fn read_all<F: Format>(format: F, data: impl Into<bytes::Bytes>) -> Vec<Result<F::Item>> {
@@ -13,8 +19,58 @@ pub fn read_all<F: Format>(format: F, data: impl Into<bytes::Bytes>) -> Vec<Resu
     files.read_as(format).through(both).collect().expect("errors are items")
 }
 
+/// The same where the file arrives in pieces of these sizes, over and over, and is read as it does: with
+/// [`stream_as`](crate::FileRefGraph::stream_as). It has to be what [`read_all`] reads, with errors at the same places.
+///
+/// # Panics
+/// Without a size, or with one of 0.
+pub fn read_arriving<F: Format>(
+    format: F,
+    data: impl Into<bytes::Bytes>,
+    pieces: impl Into<Vec<usize>>,
+) -> Vec<Result<F::Item>> {
+    let pieces = pieces.into();
+    assert!(!pieces.is_empty() && !pieces.contains(&0), "sizes of pieces: {pieces:?}");
+    let store = Pieces { store: Memory::from_iter([("file", data)]), pieces };
+    let files = vec![FileRef::stored(Arc::new(store), "file", None)];
+    Graph::from_vec(files).stream_as(format, 0).through(both).collect().expect("errors are items")
+}
+
+/// An error in words, by the number of its file; one that was opened may be named.
+pub(crate) fn unnamed(error: &Error) -> String {
+    error.to_string().replacen(": file", ": 0:0", 1)
+}
+
+/// Objects that come in pieces of these sizes, of which none is there before the one before is used.
+#[derive(Debug)]
+struct Pieces {
+    store: Memory,
+    pieces: Vec<usize>,
+}
+
+#[async_trait]
+impl Store for Pieces {
+    fn url(&self) -> &str {
+        self.store.url()
+    }
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        let Object { meta, range, body, url } = self.store.get(key, get).await?;
+        let data = body.map(|piece| piece.expect("bytes in memory")).collect::<Vec<_>>().await.concat();
+        let pieces = (Bytes::from(data), self.pieces.clone().into_iter().cycle());
+        let body = stream::unfold(pieces, |(mut data, mut sizes)| async {
+            tokio::task::yield_now().await;
+            let size = sizes.next()?.min(data.len());
+            let piece = data.split_to(size);
+            (size > 0).then_some((Ok(piece), (data, sizes)))
+        });
+        Ok(Object { meta, range, body: Body::stream(body), url })
+    }
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
+        self.store.list(prefix)
+    }
+}
+
 fn both<T: Send + 'static>(items: datapipes::Items<T>) -> datapipes::Items<Result<T>> {
-    use futures::StreamExt;
     let mut number = 0;
     datapipes::Items::from_stream(items.map(move |item| {
         number += 1;
@@ -26,16 +82,35 @@ fn both<T: Send + 'static>(items: datapipes::Items<T>) -> datapipes::Items<Resul
 }
 
 /// Checks that a format survives what may be in a file that looks like `seed`: cut at every byte, every byte turned to
-/// others, pieces taken out, repeated and put elsewhere, by a generator that always does the same.
+/// others, pieces taken out, repeated and put elsewhere, by a generator that always does the same. A format that can be
+/// [cut](Format::splitter) is given files also as they arrive, in pieces, and has to read the same: all those of a seed of
+/// less than 128 bytes, else some.
 ///
 /// The seed itself must be read without an error; how many items it gives is returned.
 ///
 /// # Panics
-/// If the format panics, does not end, or gives more items than there can be.
+/// If the format panics, does not end, gives more items than there can be, or others where the file arrives in pieces.
 pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
+    let streams = make().splitter().is_some();
+    let round = std::cell::Cell::new(0);
     let sane = |data: Vec<u8>, what: &str| -> Vec<Result<()>> {
         let most = 64 * data.len() + 1024;
+        round.set(round.get() + 1);
+        let (round, len) = (round.get(), data.len());
+        let pieces = vec![1 + round % 5 + len / 100, 1 + round % 17 + len / 50, 1 + round % 67];
+        // It takes much longer; of a long seed some of the files do.
+        let both_ways = streams && (seed.len() < 128 || round % 16 == 1);
+        let arrived = both_ways.then(|| {
+            let read = || read_arriving(make(), data.clone(), pieces.clone());
+            catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| panic!("{what}: it panics in pieces"))
+        });
         let read = catch_unwind(AssertUnwindSafe(|| read_all(make(), data)));
+        if let (Some(arrived), Ok(read)) = (&arrived, &read) {
+            let said = |item: &Result<F::Item>| item.as_ref().map(drop).map_err(unnamed);
+            let (arrived, read): (Vec<_>, Vec<_>) =
+                (arrived.iter().map(said).collect(), read.iter().map(said).collect());
+            assert_eq!(arrived, read, "{what}: read in pieces of {pieces:?}, and whole");
+        }
         let read = read.unwrap_or_else(|_| panic!("{what}: it panics"));
         assert!(read.len() <= most, "{what}: {} items out of so little", read.len());
         let panicked = |error: &Error| error.kind() == ErrorKind::Panic;

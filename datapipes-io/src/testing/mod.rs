@@ -9,5 +9,7 @@ mod formats;
 mod scripted;
 
 pub use conformance::{check_reads, check_store, fixtures};
-pub use formats::{check_format, read_all};
+#[cfg(test)]
+pub(crate) use formats::unnamed;
+pub use formats::{check_format, read_all, read_arriving};
 pub use scripted::{Reaction, Request, Scripted};

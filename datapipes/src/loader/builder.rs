@@ -85,6 +85,17 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
+    /// Refuses files that inflate to more than `bytes`, wherever the graph inflates them: a compressed file, or the content of
+    /// an archive or table that is compressed as a whole. By default as much as each step or format says. A file that is inflated
+    /// as a whole, as by `decompress()`, is an item in memory; so on a machine with little of it say what an item may be.
+    ///
+    /// # Errors
+    /// Such a file is an error of [`Limit`](crate::ErrorKind::Limit) in its place, found once it inflated to that much.
+    pub fn max_inflated(mut self, bytes: u64) -> Self {
+        self.settings.max_inflated = Some(bytes);
+        self
+    }
+
     /// Which part of the data this process takes: rank `index` of `world`. The graph must have a
     /// [`sharding_filter`](Graph::sharding_filter) on each way from a source.
     pub fn rank(mut self, index: usize, world: usize) -> Self {

@@ -30,16 +30,30 @@ pub(super) enum Found<'a> {
     Marker(usize),
     /// The end of the bytes.
     End,
+    /// So many bytes are wanted to tell.
+    More(u64),
+}
+
+/// The message at a place of bytes that are all there.
+pub(super) fn find<'a>(data: &'a [u8], at: usize, copy: &'a mut Option<Buffer>) -> Result<Found<'a>> {
+    find_in(data, at, true, copy)
 }
 
 /// The message at a place. `copy` is where its head is put if it does not lie as it must.
-pub(super) fn find<'a>(data: &'a Bytes, at: usize, copy: &'a mut Option<Buffer>) -> Result<Found<'a>> {
+pub(super) fn find_in<'a>(
+    data: &'a [u8],
+    at: usize,
+    ended: bool,
+    copy: &'a mut Option<Buffer>,
+) -> Result<Found<'a>> {
     let rest = data.get(at..).unwrap_or_default();
-    if rest.is_empty() {
+    if rest.is_empty() && ended {
         return Ok(Found::End);
     }
-    let cut = |what: &str, got: usize, want: u64| {
-        Err(Error::new(ErrorKind::Truncated, format!("{got} of {want} bytes of {what}")))
+    let whole = rest.len();
+    let cut = |what: &str, got: usize, want: u64| match ended {
+        true => Err(Error::new(ErrorKind::Truncated, format!("{got} of {want} bytes of {what}"))),
+        false => Ok(Found::More((whole - got) as u64 + want)),
     };
     let number = |at: usize| {
         let bytes = rest.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
@@ -83,6 +97,7 @@ pub(super) fn aligned<'a>(bytes: &'a [u8], copy: &'a mut Option<Buffer>) -> &'a 
 }
 
 /// Makes batches of messages: keeps the schema and the dictionaries.
+#[derive(Clone)]
 pub(super) struct Decoder {
     schema: SchemaRef,
     chosen: Option<Vec<usize>>,

@@ -1,16 +1,19 @@
 //! The two formats of Arrow IPC: the file, which has an index at its end, and the stream.
 
+use std::io::Read;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_ipc::{Block, MessageHeader, root_as_footer};
+use arrow_ipc::{Block, root_as_footer};
 use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Result};
 
 use super::decode::{Decoder, Found, Message, aligned, find};
+use super::framing::{Batches, RowsOf};
 use super::{rows, weight, wrong_columns};
 use crate::File;
-use crate::formats::compression::{Expansion, content};
+use crate::formats::compression::{Codec, Expansion, Packing, content, reader};
+use crate::formats::framing::Splitter;
 use crate::formats::{Entries, Entry, Format, Row, value};
 
 /// Reads Arrow IPC, the file format (Feather version 2) and the stream format, as record batches; feature `arrow`.
@@ -24,6 +27,8 @@ use crate::formats::{Entries, Entry, Format, Row, value};
 ///   version 1 are refused.
 /// - A damaged batch is an error of its own, and the others of the file follow, unless its length is damaged. Nothing in
 ///   the format tells a changed value from a right one, except in compressed bodies.
+/// - Read as it arrives ([`FileGraph::read_as`](crate::FileGraph::read_as)) a stream is kept by batches: a batch keeps the piece
+///   that it came in. The file format is read whole, since its index is at its end.
 /// - The end marker of a stream may be missing, since there are writers that write none. So a stream cut exactly between
 ///   two batches cannot be told from a whole one; a file can.
 /// - Layout: <https://arrow.apache.org/docs/format/Columnar.html>.
@@ -38,10 +43,17 @@ use crate::formats::{Entries, Entry, Format, Row, value};
 /// let numbers = batches.try_map(|batch| column_tensor(&batch, "x"));
 /// # drop(numbers);
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ArrowIpc {
     columns: Option<Arc<[String]>>,
     expansion: Expansion,
+    max_batch: u64,
+}
+
+impl Default for ArrowIpc {
+    fn default() -> Self {
+        ArrowIpc { columns: None, expansion: Expansion::default(), max_batch: 1 << 30 }
+    }
 }
 
 impl ArrowIpc {
@@ -61,19 +73,33 @@ impl ArrowIpc {
         ArrowIpc { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
     }
 
+    /// Ends a file that is read as it arrives with an error (`Limit`) at a batch of more than `bytes`. By default 1 GiB.
+    pub fn max_batch(self, bytes: u64) -> Self {
+        ArrowIpc { max_batch: bytes, ..self }
+    }
+
+    /// What finds the batches of a stream, and counts their rows if it has to.
+    fn framing(&self, counts_rows: bool) -> Batches {
+        Batches::new(self.columns.clone(), self.expansion, self.max_batch, counts_rows)
+    }
+
+    /// Whether a file is a stream, or what else begins with a magic.
+    fn is_stream(&self, file: &File, cx: &Context) -> bool {
+        let Some(codec) = Codec::of_magic(&file.data) else { return !is_file(&file.data) };
+        let mut first = Vec::new();
+        // What is wrong with it is found when it is read.
+        let _ = reader(codec, file.data.clone(), self.expansion, cx).take(8).read_to_end(&mut first);
+        !is_file(&first)
+    }
+
+    /// The batches of a file with an index.
     fn batches(&self, file: File, cx: &Context) -> Result<(Entries<RecordBatch>, u64)> {
         let data = content(file.data, self.expansion, cx)?;
         let most = self.expansion.most(data.len() as u64);
         let columns = self.columns.as_deref();
         let entries: Entries<RecordBatch> = match () {
-            () if data.is_empty() => {
-                return Err(Error::new(ErrorKind::Truncated, "an empty file where Arrow is due"));
-            }
             () if data.starts_with(MAGIC) => Box::new(read_file(data, columns, most)?),
-            () if data.starts_with(b"FEA1") => {
-                return Err(Error::new(ErrorKind::Unsupported, "Feather version 1"));
-            }
-            () => Box::new(read_stream(data, columns, most)?),
+            () => return Err(Error::new(ErrorKind::Unsupported, "Feather version 1")),
         };
         Ok((entries, most))
     }
@@ -83,7 +109,13 @@ impl Format for ArrowIpc {
     type Item = RecordBatch;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<RecordBatch>> {
-        Ok(self.batches(file, cx)?.0)
+        match self.is_stream(&file, cx) {
+            true => self.splitter().expect("there is one").open(file, cx),
+            false => Ok(self.batches(file, cx)?.0),
+        }
+    }
+    fn splitter(&self) -> Option<Splitter<RecordBatch>> {
+        Some(Splitter::new(self.framing(false)).expansion(self.expansion).packing(packing))
     }
     fn settings(&self) -> String {
         self.columns.as_ref().map(|columns| format!("columns {}", columns.join(", "))).unwrap_or_default()
@@ -131,8 +163,15 @@ impl Format for ArrowRows {
     type Item = Row;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Row>> {
+        if self.0.is_stream(&file, cx) {
+            return self.splitter().expect("there is one").open(file, cx);
+        }
         let (batches, most) = self.0.batches(file, cx)?;
         Ok(rows(batches, most))
+    }
+    fn splitter(&self) -> Option<Splitter<Row>> {
+        let framing = RowsOf(self.0.framing(true));
+        Some(Splitter::new(framing).expansion(self.0.expansion).packing(packing))
     }
     fn weigh(&self, item: &Row) -> Option<usize> {
         value::weigh(item)
@@ -150,7 +189,17 @@ const MAGIC: &[u8] = b"ARROW1";
 /// What stands at the end: the length of the footer, and the magic.
 const TAIL: usize = 10;
 
-fn corrupt(what: impl Into<String>) -> Error {
+/// Whether this is the beginning of a file with an index, or of Feather version 1.
+pub(super) fn is_file(first: &[u8]) -> bool {
+    first.starts_with(MAGIC) || first.starts_with(b"FEA1")
+}
+
+/// By the first bytes alone.
+fn packing(data: &[u8], _: &str) -> Result<Option<Packing>> {
+    Ok(Codec::of_magic(data).map(Codec::packing))
+}
+
+pub(super) fn corrupt(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupt, what)
 }
 
@@ -207,69 +256,6 @@ fn with<T>(block: &Block, data: &Bytes, work: impl FnOnce(&Message<'_>) -> Resul
             let (stated, length) = (length_of(block), message.body.end - at);
             Err(corrupt(format!("{stated} bytes by the footer, {length} by its own head")))
         }
-        Found::Marker(_) | Found::End => Err(corrupt("no message is there")),
-    }
-}
-
-/// What is left of a stream.
-struct Stream {
-    data: Bytes,
-    at: usize,
-    index: u64,
-    decoder: Decoder,
-    over: bool,
-}
-
-fn read_stream(data: Bytes, columns: Option<&[String]>, most: u64) -> Result<Stream> {
-    let none = || corrupt("neither an Arrow file nor a stream: it does not begin with a schema");
-    let (decoder, at) = match find(&data, 0, &mut None).map_err(|error| error.within("the schema"))? {
-        Found::Message(message) => {
-            let schema = message.head.header_as_schema().ok_or_else(none)?;
-            (Decoder::new(schema, columns, most)?, message.body.end)
-        }
-        Found::Marker(_) | Found::End => return Err(none()),
-    };
-    Ok(Stream { data, at, index: 0, decoder, over: false })
-}
-
-impl Iterator for Stream {
-    type Item = Entry<RecordBatch>;
-
-    fn next(&mut self) -> Option<Entry<RecordBatch>> {
-        while !self.over {
-            let at = self.at;
-            let place = |index: u64| format!("batch {index} at byte {at}");
-            let broken = |error: Error, index| Some(Entry::Broken(error.within(place(index))));
-            let mut copy = None;
-            let message = match find(&self.data, at, &mut copy) {
-                Ok(Found::Message(message)) => message,
-                Ok(Found::Marker(end)) => {
-                    self.over = true;
-                    let left = self.data.len() - end;
-                    let what = || format!("{left} bytes behind the end marker at byte {at}");
-                    return (left > 0).then(|| Entry::Broken(corrupt(what())));
-                }
-                Ok(Found::End) => break,
-                Err(error) => {
-                    self.over = true;
-                    return broken(error, self.index);
-                }
-            };
-            self.at = message.body.end;
-            if message.head.header_type() == MessageHeader::DictionaryBatch {
-                // Without it nothing that follows is right.
-                if let Err(error) = self.decoder.dictionary(&self.data, &message) {
-                    self.over = true;
-                    return broken(error.within("its dictionary"), self.index);
-                }
-                continue;
-            }
-            let index = self.index;
-            self.index += 1;
-            let batch = self.decoder.batch(&self.data, &message);
-            return Some(Entry::from_result(batch.map_err(|error| error.within(place(index)))));
-        }
-        self.over = true;
-        None
+        Found::Marker(_) | Found::End | Found::More(_) => Err(corrupt("no message is there")),
     }
 }

@@ -4,6 +4,7 @@
 //! column of numbers without a copy.
 
 mod decode;
+mod framing;
 mod guard;
 mod ipc;
 mod rows;

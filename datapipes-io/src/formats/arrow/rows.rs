@@ -38,6 +38,14 @@ pub(in crate::formats) fn rows(mut batches: Entries<RecordBatch>, most: u64) -> 
     }))
 }
 
+/// How many rows or errors [`rows`] makes of a batch.
+pub(super) fn count(batch: &Result<RecordBatch>) -> u64 {
+    match batch {
+        Ok(batch) if twice(batch).is_none() => batch.num_rows() as u64,
+        _ => 1,
+    }
+}
+
 /// A name that two columns have.
 fn twice(batch: &RecordBatch) -> Option<String> {
     let mut names = std::collections::HashSet::new();

@@ -1,11 +1,9 @@
 //! Inflates files of any codec.
 
-use std::io::Read;
-
-use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
 
-use super::{Codec, Expansion, reader};
+use super::reader::{self, Packing};
+use super::{Codec, Expansion};
 use crate::File;
 
 /// Inflates compressed files of any [`Codec`]; see [`FileGraph::decompress`](crate::FileGraph::decompress).
@@ -19,9 +17,15 @@ use crate::File;
 /// - What follows the last member, frame or stream is an error; zeros too, but for multiples of four behind xz. A file cut
 ///   exactly between two of them cannot be told from a whole one.
 /// - What is inflated is not looked into again: a compressed file in a compressed file takes two of these.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Decompress {
     expansion: Expansion,
+}
+
+impl Default for Decompress {
+    fn default() -> Self {
+        Decompress { expansion: Expansion::whole() }
+    }
 }
 
 impl Decompress {
@@ -30,8 +34,8 @@ impl Decompress {
         Decompress::default()
     }
 
-    /// Refuses a file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is past
-    /// 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach. The other codecs can reach more with
+    /// Refuses a file that inflates to more than `bytes`, all of which is in memory at once, or to more than `ratio` times its own size once it is past
+    /// 1 MiB. By default 1 GiB, and 1100 times, which is more than gzip can reach. The other codecs can reach more with
     /// content that repeats itself.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         Decompress { expansion: Expansion { bytes, ratio, ..self.expansion } }
@@ -66,17 +70,17 @@ impl Pipe<File> for Decompress {
 }
 
 fn decompress(file: File, expansion: Expansion, cx: &Context) -> Result<File> {
-    let Some(codec) = codec_of(&file)? else { return Ok(file) };
+    let Some(codec) = codec_of(&file.data, &file.name)? else { return Ok(file) };
     let name = Codec::of_name(&file.name).map_or(file.name, |(_, name)| name.into());
     Ok(File { name, data: reader::whole(codec, file.data, expansion, cx)? })
 }
 
 /// The codec of a file by its first bytes; an error if only its name says that there is one.
-fn codec_of(file: &File) -> Result<Option<Codec>> {
-    match (Codec::of_magic(&file.data), Codec::of_name(&file.name)) {
+fn codec_of(data: &[u8], name: &str) -> Result<Option<Codec>> {
+    match (Codec::of_magic(data), Codec::of_name(name)) {
         (Some(codec), _) => Ok(Some(codec)),
         (None, None) => Ok(None),
-        (None, Some((codec, _))) if file.data.is_empty() => {
+        (None, Some((codec, _))) if data.is_empty() => {
             let what = format!("an empty file where {codec} data is due");
             Err(Error::new(ErrorKind::Truncated, what))
         }
@@ -87,18 +91,7 @@ fn codec_of(file: &File) -> Result<Option<Codec>> {
     }
 }
 
-/// A file that may be compressed, to be read from its beginning to its end.
-pub(in crate::formats) enum Opened {
-    /// It is not: its own bytes.
-    Plain(Bytes),
-    /// It is: what [`reader`](super::reader) gives.
-    Packed(Box<dyn Read + Send>),
-}
-
-/// Opens a file that is read as a stream, by its first bytes as [`Decompress`] does.
-pub(in crate::formats) fn open(file: File, expansion: Expansion, cx: &Context) -> Result<Opened> {
-    Ok(match codec_of(&file)? {
-        None => Opened::Plain(file.data),
-        Some(codec) => Opened::Packed(reader(codec, file.data, expansion, cx)),
-    })
+/// How a file is compressed, if it is, by its first bytes and its name as [`Decompress`] tells it.
+pub(in crate::formats) fn packing_of(data: &[u8], name: &str) -> Result<Option<Packing>> {
+    Ok(codec_of(data, name)?.map(Codec::packing))
 }

@@ -1,11 +1,12 @@
 //! Inflates gzip files.
 
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read};
 
 use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
 use flate2::bufread::GzDecoder;
 
+use super::input::{Input, Turn};
 use super::reader::{self, fault};
 use super::{Codec, Expansion};
 use crate::File;
@@ -18,9 +19,15 @@ use crate::File;
 /// - A name ending in `.gz` loses that ending, and `.tgz` becomes `.tar`.
 /// - What follows the last member is an error, zeros too. A file cut exactly between two of its members cannot be
 ///   told from a whole one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Gunzip {
     expansion: Expansion,
+}
+
+impl Default for Gunzip {
+    fn default() -> Self {
+        Gunzip { expansion: Expansion::whole() }
+    }
 }
 
 impl Gunzip {
@@ -29,8 +36,8 @@ impl Gunzip {
         Gunzip::default()
     }
 
-    /// Refuses a file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is past
-    /// 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
+    /// Refuses a file that inflates to more than `bytes`, all of which is in memory at once, or to more than `ratio` times its own size once it is past
+    /// 1 MiB. By default 1 GiB, and 1100 times, which is more than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         Gunzip { expansion: Expansion { bytes, ratio, ..self.expansion } }
     }
@@ -81,52 +88,28 @@ fn inflate(data: &Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
 }
 
 /// All members of a file, each with its checksum and length checked; what follows the last is an error.
-pub(super) struct Members {
-    data: Bytes,
-    at: usize,
-    member: Option<GzDecoder<Cursor<Bytes>>>,
-}
+pub(super) struct Members(Turn<GzDecoder<Input>>);
 
 impl Members {
-    pub(super) fn new(data: Bytes) -> Self {
-        Members { data, at: 0, member: None }
+    pub(super) fn new(input: Input) -> Self {
+        Members(Turn::Between(input))
     }
+}
 
-    /// Begins the next member; `false` if there is none.
-    fn begin(&mut self) -> io::Result<bool> {
-        let left = &self.data[self.at..];
-        if left.is_empty() {
-            return Ok(false);
-        }
-        if !is_gzip(left) {
-            return Err(match left == [0x1f] {
-                true => io::ErrorKind::UnexpectedEof.into(),
-                false => {
-                    fault(ErrorKind::Corrupt, format!("gzip, what is at byte {} begins no member", self.at))
-                }
-            });
-        }
-        self.member = Some(GzDecoder::new(Cursor::new(self.data.slice(self.at..))));
-        Ok(true)
+/// Whether a member begins here; not at the end.
+fn begins(input: &mut Input) -> io::Result<bool> {
+    let at = input.at();
+    match input.peek(2)? {
+        [] => Ok(false),
+        head if is_gzip(head) => Ok(true),
+        [0x1f] => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Err(fault(ErrorKind::Corrupt, format!("gzip, what is at byte {at} begins no member"))),
     }
 }
 
 impl Read for Members {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let Some(member) = &mut self.member else {
-                if !self.begin()? {
-                    return Ok(0);
-                }
-                continue;
-            };
-            let read = member.read(out)?;
-            if read > 0 {
-                return Ok(read);
-            }
-            self.at += member.get_ref().position() as usize;
-            self.member = None;
-        }
+        self.0.read(out, begins, GzDecoder::new, GzDecoder::into_inner)
     }
 }
 

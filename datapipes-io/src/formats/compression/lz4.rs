@@ -1,104 +1,160 @@
 //! Reads LZ4 frames (LZ4 Frame Format 1.6.x).
 
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read};
 
-use bytes::Bytes;
 use datapipes::ErrorKind;
 use lz4_flex::frame::FrameDecoder;
 
+use super::input::{Input, Turn};
 use super::reader::fault;
-use super::{LZ4, LZ4_LEGACY, behind_skippable, is_cut};
+use super::{LZ4, LZ4_LEGACY, Skippable, is_cut};
 
 /// All frames of a file. Skippable ones are skipped; a dictionary and the frames of the first version are refused;
 /// checksums and lengths are checked where a frame has them.
-///
-/// Where a frame ends is found here, before it is read: the decoder below takes a missing end, and an empty block, for the
-/// end of all.
 pub(super) struct Frames {
-    data: Bytes,
-    at: usize,
-    frame: Option<FrameDecoder<Cursor<Bytes>>>,
+    turn: Turn<FrameDecoder<Frame>>,
+    skip: Skippable,
 }
 
 impl Frames {
-    pub(super) fn new(data: Bytes) -> Self {
-        Frames { data, at: 0, frame: None }
-    }
-
-    /// Begins the next frame; `false` if there is none.
-    fn begin(&mut self) -> io::Result<bool> {
-        let left = &self.data[self.at..];
-        let frame = behind_skippable(left)?;
-        self.at += left.len() - frame.len();
-        if frame.is_empty() {
-            return Ok(false);
-        }
-        let len = frame_len(frame, self.at)?;
-        let frame = self.data.slice(self.at..self.at + len);
-        self.at += len;
-        self.frame = Some(FrameDecoder::new(Cursor::new(frame)));
-        Ok(true)
+    pub(super) fn new(input: Input) -> Self {
+        Frames { turn: Turn::Between(input), skip: Skippable::default() }
     }
 }
 
 impl Read for Frames {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
-            let Some(frame) = &mut self.frame else {
-                if !self.begin()? {
-                    return Ok(0);
+            match &mut self.turn {
+                Turn::Between(input) => {
+                    self.skip.pass(input)?;
+                    let Some(head) = Head::read(input)? else { return Ok(0) };
+                    if let Turn::Between(input) = std::mem::replace(&mut self.turn, Turn::Lost) {
+                        self.turn = Turn::Inside(FrameDecoder::new(Frame::new(input, head)));
+                    }
                 }
-                continue;
-            };
-            let read = frame.read(out)?;
-            if read > 0 {
-                return Ok(read);
-            }
-            // An empty block ends a call, and the frame's own end the frame.
-            let inside = frame.get_ref();
-            if inside.position() == inside.get_ref().len() as u64 {
-                self.frame = None;
+                Turn::Inside(decoder) => {
+                    let read = decoder.read(out)?;
+                    if read > 0 {
+                        return Ok(read);
+                    }
+                    // An empty block ends a call, and the frame's own end the frame.
+                    if decoder.get_ref().ended
+                        && let Turn::Inside(decoder) = std::mem::replace(&mut self.turn, Turn::Lost)
+                    {
+                        self.turn = Turn::Between(decoder.into_inner().input);
+                    }
+                }
+                Turn::Lost => return Ok(0),
             }
         }
     }
 }
 
-/// How long the frame is that begins here, or where it is cut.
-fn frame_len(frame: &[u8], begin: usize) -> io::Result<usize> {
-    let place = |kind, what: &str| fault(kind, format!("lz4, frame at byte {begin}: {what}"));
-    let cut = || place(ErrorKind::Truncated, "it has no end");
-    if frame.starts_with(LZ4_LEGACY) {
-        return Err(place(ErrorKind::Unsupported, "it is of the legacy format"));
+/// What the header of a frame says of what follows.
+struct Head {
+    begin: u64,
+    len: u64,
+    block_checksum: bool,
+    content_checksum: bool,
+    max_block: u64,
+}
+
+fn place(begin: u64, kind: ErrorKind, what: &str) -> io::Error {
+    fault(kind, format!("lz4, frame at byte {begin}: {what}"))
+}
+
+impl Head {
+    /// Of the frame that begins here; `None` at the end.
+    fn read(input: &mut Input) -> io::Result<Option<Head>> {
+        let begin = input.at();
+        let head = input.peek(6)?;
+        match head {
+            [] => return Ok(None),
+            _ if head.starts_with(LZ4_LEGACY) => {
+                return Err(place(begin, ErrorKind::Unsupported, "it is of the legacy format"));
+            }
+            _ if head.starts_with(LZ4) => {}
+            _ if is_cut(head, LZ4) => return Err(place(begin, ErrorKind::Truncated, CUT)),
+            _ => return Err(place(begin, ErrorKind::Corrupt, "what is there begins no frame")),
+        }
+        let &[.., flags, sizes] = head else { unreachable!("it begins with the magic") };
+        if head.len() < 6 {
+            return Err(place(begin, ErrorKind::Truncated, CUT));
+        }
+        if flags & 0x01 != 0 {
+            return Err(place(begin, ErrorKind::Unsupported, "it needs a dictionary, and there is none"));
+        }
+        Ok(Some(Head {
+            begin,
+            len: 7 + if flags & 0x08 != 0 { 8 } else { 0 },
+            block_checksum: flags & 0x10 != 0,
+            content_checksum: flags & 0x04 != 0,
+            // 64 KiB to 4 MiB; what else is there the decoder refuses.
+            max_block: 1 << (2 * ((sizes >> 4) & 7) + 8),
+        }))
     }
-    if !frame.starts_with(LZ4) {
-        return Err(match is_cut(frame, LZ4) {
-            true => cut(),
-            false => place(ErrorKind::Corrupt, "what is there begins no frame"),
-        });
+}
+
+const CUT: &str = "it has no end";
+
+/// The bytes of one frame, to its end: the decoder takes a missing end, and an empty block, for the end of all. It is
+/// given a block once all of that is there, since it cannot wait within one.
+struct Frame {
+    input: Input,
+    head: Head,
+    /// Of the header or the block that is being read.
+    left: u64,
+    last: bool,
+    ended: bool,
+}
+
+impl Frame {
+    fn new(input: Input, head: Head) -> Self {
+        Frame { input, left: head.len, head, last: false, ended: false }
     }
-    let &[flags, sizes] = frame.get(LZ4.len()..).and_then(|rest| rest.first_chunk::<2>()).ok_or_else(cut)?;
-    if flags & 0x01 != 0 {
-        return Err(place(ErrorKind::Unsupported, "it needs a dictionary, and there is none"));
-    }
-    let (block_checksum, content_size, content_checksum) =
-        (flags & 0x10 != 0, flags & 0x08 != 0, flags & 0x04 != 0);
-    // 64 KiB to 4 MiB; what else is there the decoder refuses.
-    let most = 1usize << (2 * (usize::from(sizes >> 4) & 7) + 8);
-    let mut at = 7 + if content_size { 8 } else { 0 };
-    loop {
-        let size = frame.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut)?;
-        at += 4;
+
+    /// How long the next block is, with its size and checksum.
+    fn block(&mut self) -> io::Result<u64> {
+        let begin = self.head.begin;
+        let cut = || place(begin, ErrorKind::Truncated, CUT);
+        let size = self.input.peek(4)?.first_chunk::<4>().ok_or_else(cut)?;
         let size = u32::from_le_bytes(*size);
         if size == 0 {
-            break;
+            self.last = true;
+            return Ok(4 + if self.head.content_checksum { 4 } else { 0 });
         }
-        let size = (size & 0x7fff_ffff) as usize;
+        let (size, most) = (u64::from(size & 0x7fff_ffff), self.head.max_block);
         if size > most {
             let what = format!("a block of {size} bytes, and {most} are allowed");
-            return Err(place(ErrorKind::Corrupt, &what));
+            return Err(place(begin, ErrorKind::Corrupt, &what));
         }
-        at += size + if block_checksum { 4 } else { 0 };
+        Ok(4 + size + if self.head.block_checksum { 4 } else { 0 })
     }
-    at += if content_checksum { 4 } else { 0 };
-    if at > frame.len() { Err(cut()) } else { Ok(at) }
+}
+
+impl Read for Frame {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 && self.last {
+            self.ended = true;
+            return Ok(0);
+        }
+        let mut len = self.left;
+        let fresh = len == 0 || self.input.at() == self.head.begin;
+        if len == 0 {
+            len = self.block()?;
+        }
+        if fresh && !self.input.has(len) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.left = len;
+        let most = usize::try_from(len).unwrap_or(usize::MAX).min(out.len());
+        let read = self.input.read(&mut out[..most])?;
+        if read == 0 && most > 0 {
+            return Err(place(self.head.begin, ErrorKind::Truncated, CUT));
+        }
+        self.left -= read as u64;
+        self.ended = self.left == 0 && self.last;
+        Ok(read)
+    }
 }

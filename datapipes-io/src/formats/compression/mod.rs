@@ -4,6 +4,7 @@
 mod bzip2;
 mod decompress;
 mod gzip;
+mod input;
 #[cfg(feature = "lz4")]
 mod lz4;
 mod reader;
@@ -18,12 +19,14 @@ use bytes::Bytes;
 use datapipes::{Context, Result};
 
 pub use decompress::Decompress;
-pub(in crate::formats) use decompress::{Opened, open};
+pub(in crate::formats) use decompress::packing_of;
 pub use gzip::Gunzip;
 pub(in crate::formats) use gzip::is_gzip;
-#[cfg(feature = "csv")]
+#[cfg(feature = "tfrecord")]
+pub(in crate::formats) use input::Input;
+#[cfg(feature = "tfrecord")]
 pub(in crate::formats) use reader::fault;
-pub(in crate::formats) use reader::{reader, unpack};
+pub(in crate::formats) use reader::{Inflating, Packing, reader, unpack, unpacker};
 
 /// A way in which files are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,6 +126,40 @@ fn behind_skippable(mut data: &[u8]) -> io::Result<&[u8]> {
     Ok(data)
 }
 
+/// Passes over the skippable frames of a file that is read as a stream.
+#[cfg(any(feature = "lz4", feature = "zstd"))]
+#[derive(Default)]
+struct Skippable {
+    /// Of the one that was begun.
+    left: u64,
+}
+
+#[cfg(any(feature = "lz4", feature = "zstd"))]
+impl Skippable {
+    /// Up to what is none, or the end.
+    fn pass(&mut self, input: &mut input::Input) -> io::Result<()> {
+        use io::BufRead;
+        loop {
+            while self.left > 0 {
+                let there = input.fill_buf()?.len();
+                if there == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                let len = (there as u64).min(self.left);
+                input.consume(len as usize);
+                self.left -= len;
+            }
+            match input.peek(8)? {
+                &[0x50..=0x5f, 0x2a, 0x4d, 0x18, ref len @ ..] => {
+                    let len = len.first_chunk::<4>().ok_or(io::ErrorKind::UnexpectedEof)?;
+                    self.left = 8 + u64::from(u32::from_le_bytes(*len));
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
 /// Whether these bytes, which are all that is left, could be the beginning of such a frame, or of a skippable one.
 #[cfg(any(feature = "lz4", feature = "zstd"))]
 fn is_cut(left: &[u8], magic: &[u8]) -> bool {
@@ -148,6 +185,18 @@ impl Default for Expansion {
     }
 }
 
+impl Expansion {
+    /// For a file that is never whole in memory: any number of bytes.
+    pub(in crate::formats) fn streamed() -> Self {
+        Expansion { bytes: u64::MAX, ..Expansion::default() }
+    }
+
+    /// For a file that is inflated into memory as a whole: 1 GiB.
+    fn whole() -> Self {
+        Expansion { bytes: 1 << 30, ..Expansion::default() }
+    }
+}
+
 /// A ratio means nothing for a few bytes.
 const FREE: u64 = 1 << 20;
 
@@ -155,6 +204,14 @@ impl Expansion {
     /// How many bytes so many may become.
     pub(in crate::formats) fn most(self, own: u64) -> u64 {
         self.bytes.min(self.ratio.saturating_mul(own).max(FREE))
+    }
+
+    /// That so many bytes become more.
+    fn exceeded(self, own: u64) -> String {
+        let (most, Expansion { bytes, ratio, .. }) = (self.most(own), self);
+        format!(
+            "{own} bytes inflate to more than {most}; the limits are {bytes} bytes and {ratio} times the size (`max_expansion`)"
+        )
     }
 }
 

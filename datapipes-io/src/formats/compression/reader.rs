@@ -5,7 +5,16 @@ use std::io::{self, Read};
 use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Result};
 
+use super::input::{Feeder, Input};
 use super::{Codec, Expansion, gzip};
+
+/// A way to inflate a file: its name, and what is between the bytes and the checks that all share, for windows of so many
+/// bytes. It may not be read again behind an error.
+#[derive(Clone, Copy)]
+pub(in crate::formats) struct Packing {
+    pub(in crate::formats) name: &'static str,
+    pub(in crate::formats) decoder: fn(Input, u64) -> Box<dyn Read + Send>,
+}
 
 /// The content of a compressed file, bit by bit, all of it or an error behind it.
 ///
@@ -17,19 +26,29 @@ pub(in crate::formats) fn reader(
     expansion: Expansion,
     cx: &Context,
 ) -> Box<dyn Read + Send> {
-    Box::new(bounded(codec, data, expansion, cx))
+    unpacker(codec.packing(), data, expansion, cx)
+}
+
+/// The same for any packing.
+pub(in crate::formats) fn unpacker(
+    packing: Packing,
+    data: Bytes,
+    expansion: Expansion,
+    cx: &Context,
+) -> Box<dyn Read + Send> {
+    Box::new(Bounded::whole(packing, data, expansion, cx))
 }
 
 /// The whole content of a file that is compressed.
 pub(super) fn whole(codec: Codec, data: Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
-    let most = expansion.most(data.len() as u64);
+    let most = expansion.most(data.len() as u64).min(cx.max_inflated().unwrap_or(u64::MAX));
     let mut out = Vec::new();
     if codec == Codec::Gzip {
         let likely = usize::try_from(gzip::likely_len(&data).min(most)).unwrap_or(usize::MAX);
         // What the trailer says may be wrong: if there is no memory for it, less may do.
         let _ = out.try_reserve_exact(likely);
     }
-    match bounded(codec, data, expansion, cx).read_to_end(&mut out) {
+    match Bounded::whole(codec.packing(), data, expansion, cx).read_to_end(&mut out) {
         Ok(_) => Ok(out.into()),
         Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(no_memory(out.len())),
         Err(error) => Err(unpack(error, ErrorKind::Corrupt, "compressed data")),
@@ -52,10 +71,10 @@ pub(in crate::formats) fn unpack(error: io::Error, kind: ErrorKind, what: &str) 
 const STEP: usize = 1 << 20;
 
 struct Bounded {
-    codec: Codec,
+    name: &'static str,
     inner: Box<dyn Read + Send>,
-    /// Size of the compressed file.
-    own: u64,
+    /// Size of the compressed file; if that is not known, what has arrived of it.
+    own: Result<u64, Feeder>,
     /// How many bytes were read.
     read: u64,
     expansion: Expansion,
@@ -63,33 +82,116 @@ struct Bounded {
     failed: bool,
 }
 
-fn bounded(codec: Codec, data: Bytes, expansion: Expansion, cx: &Context) -> Bounded {
-    let own = data.len() as u64;
-    let inner = match data.is_empty() {
-        true => failure(ErrorKind::Truncated, format!("an empty file where {codec} data is due")),
-        false => decoder(codec, data, expansion),
-    };
-    Bounded { codec, inner, own, read: 0, expansion, cx: cx.clone(), failed: false }
+impl Bounded {
+    fn new(
+        packing: Packing,
+        input: Input,
+        own: Result<u64, Feeder>,
+        expansion: Expansion,
+        cx: &Context,
+    ) -> Bounded {
+        let inner = match own {
+            Ok(0) => {
+                failure(ErrorKind::Truncated, format!("an empty file where {} data is due", packing.name))
+            }
+            _ => (packing.decoder)(input, expansion.window),
+        };
+        Bounded { name: packing.name, inner, own, read: 0, expansion, cx: cx.clone(), failed: false }
+    }
+
+    fn whole(packing: Packing, data: Bytes, expansion: Expansion, cx: &Context) -> Bounded {
+        let own = Ok(data.len() as u64);
+        Bounded::new(packing, Input::whole(data), own, expansion, cx)
+    }
 }
 
-/// What is between the bytes and the checks that all codecs share. It may not be read again behind an error.
-fn decoder(codec: Codec, data: Bytes, expansion: Expansion) -> Box<dyn Read + Send> {
-    let _ = expansion;
-    match codec {
-        Codec::Gzip => Box::new(gzip::Members::new(data)),
-        #[cfg(feature = "zstd")]
-        Codec::Zstd => Box::new(super::zstd::Frames::new(data, expansion.window)),
-        #[cfg(feature = "lz4")]
-        Codec::Lz4 => Box::new(super::lz4::Frames::new(data)),
-        #[cfg(feature = "bzip2")]
-        Codec::Bzip2 => Box::new(super::bzip2::Streams::new(data)),
-        #[cfg(feature = "xz")]
-        Codec::Xz => Box::new(super::xz::Streams::new(data, expansion.window)),
-        #[allow(unreachable_patterns, reason = "with all features there is no codec left")]
-        codec => failure(
-            ErrorKind::Unsupported,
-            format!("{codec} data, for which the feature `{codec}` is not on"),
-        ),
+impl Codec {
+    pub(in crate::formats) fn packing(self) -> Packing {
+        let (name, decoder): (_, fn(Input, u64) -> Box<dyn Read + Send>) = match self {
+            Codec::Gzip => ("gzip", |input, _| Box::new(gzip::Members::new(input))),
+            #[cfg(feature = "zstd")]
+            Codec::Zstd => ("zstd", |input, window| Box::new(super::zstd::Frames::new(input, window))),
+            #[cfg(not(feature = "zstd"))]
+            Codec::Zstd => ("zstd", |_, _| missing("zstd")),
+            #[cfg(feature = "lz4")]
+            Codec::Lz4 => ("lz4", |input, _| Box::new(super::lz4::Frames::new(input))),
+            #[cfg(not(feature = "lz4"))]
+            Codec::Lz4 => ("lz4", |_, _| missing("lz4")),
+            #[cfg(feature = "bzip2")]
+            Codec::Bzip2 => ("bzip2", |input, _| Box::new(super::bzip2::Streams::new(input))),
+            #[cfg(not(feature = "bzip2"))]
+            Codec::Bzip2 => ("bzip2", |_, _| missing("bzip2")),
+            #[cfg(feature = "xz")]
+            Codec::Xz => ("xz", |input, window| Box::new(super::xz::Streams::new(input, window))),
+            #[cfg(not(feature = "xz"))]
+            Codec::Xz => ("xz", |_, _| missing("xz")),
+        };
+        Packing { name, decoder }
+    }
+}
+
+#[allow(dead_code, reason = "with all features there is no codec left")]
+fn missing(name: &str) -> Box<dyn Read + Send> {
+    failure(ErrorKind::Unsupported, format!("{name} data, for which the feature `{name}` is not on"))
+}
+
+/// A compressed file that is inflated as it arrives.
+pub(in crate::formats) struct Inflating {
+    reader: Bounded,
+    feeder: Feeder,
+    failed: Option<Error>,
+}
+
+impl Inflating {
+    /// Of a file of so many bytes, if that is known.
+    pub(in crate::formats) fn new(
+        packing: Packing,
+        len: Option<u64>,
+        expansion: Expansion,
+        cx: &Context,
+    ) -> Self {
+        let (input, feeder) = Input::arriving();
+        let own = len.ok_or_else(|| feeder.clone());
+        Inflating { reader: Bounded::new(packing, input, own, expansion, cx), feeder, failed: None }
+    }
+
+    /// The next piece of the file.
+    pub(in crate::formats) fn push(&self, piece: Bytes) {
+        self.feeder.push(piece);
+    }
+
+    /// There are no more pieces.
+    pub(in crate::formats) fn end(&self) {
+        self.feeder.end();
+    }
+
+    /// Inflates of what is there, up to 1 MiB, which is empty at the end; `None` if another piece is wanted.
+    pub(in crate::formats) fn step(&mut self) -> Result<Option<Bytes>> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let (mut out, mut len) = (vec![0; STEP], 0);
+        let more = loop {
+            match self.reader.read(&mut out[len..]) {
+                Ok(0) => break false,
+                Ok(read) => len += read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
+                Err(error) => {
+                    let error = unpack(error, ErrorKind::Corrupt, "compressed data");
+                    if len == 0 {
+                        return Err(error);
+                    }
+                    self.failed = Some(error);
+                    break false;
+                }
+            }
+        };
+        if len < STEP / 2 {
+            out.truncate(len);
+            out.shrink_to_fit();
+        }
+        out.truncate(len);
+        Ok((len > 0 || !more).then(|| out.into()))
     }
 }
 
@@ -120,21 +222,22 @@ impl Bounded {
         let room = out.len().min(STEP);
         let read = self.inner.read(&mut out[..room]).map_err(|error| self.name(error))?;
         self.read += read as u64;
-        let most = self.expansion.most(self.own);
-        if self.read > most {
-            let Expansion { bytes, ratio, .. } = self.expansion;
-            let own = self.own;
-            let what = format!(
-                "{own} bytes inflate to more than {most}; the limits are {bytes} bytes and {ratio} times the size"
-            );
+        let own = self.own.as_ref().map_or_else(Feeder::pushed, |own| *own);
+        if let Some(most) = self.cx.max_inflated().filter(|&most| self.read > most) {
+            let what =
+                format!("{own} bytes inflate to more than {most}, which the loader allows (`max_inflated`)");
             return Err(fault(ErrorKind::Limit, what));
+        }
+        if self.read > self.expansion.most(own) {
+            return Err(fault(ErrorKind::Limit, self.expansion.exceeded(own)));
         }
         Ok(read)
     }
 
     /// How far it came, and what that means to the caller.
     fn name(&self, error: io::Error) -> io::Error {
-        if error.get_ref().is_some_and(|inner| inner.is::<Error>()) {
+        let own = error.get_ref().is_some_and(|inner| inner.is::<Error>());
+        if own || error.kind() == io::ErrorKind::WouldBlock {
             return error;
         }
         let kind = match error.kind() {
@@ -143,7 +246,7 @@ impl Bounded {
             io::ErrorKind::Unsupported => ErrorKind::Unsupported,
             _ => ErrorKind::Corrupt,
         };
-        let what = format!("{}, after {} bytes of content", self.codec, self.read);
+        let what = format!("{}, after {} bytes of content", self.name, self.read);
         io::Error::other(Error::new(kind, what).with_source(error))
     }
 }
@@ -154,7 +257,7 @@ impl Read for Bounded {
             return Ok(0);
         }
         let read = self.step(out);
-        self.failed |= read.is_err();
+        self.failed |= read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
         read
     }
 }

@@ -1,11 +1,11 @@
 //! Reads xz streams (The .xz File Format 1.2.1).
 
-use std::io::{self, Cursor, Read};
+use std::io::{self, BufRead, Read};
 
-use bytes::Bytes;
 use datapipes::ErrorKind;
-use lzma_rust2::XzReader;
+use lzma_rust2::{Action, Status, XzStream};
 
+use super::input::Input;
 use super::reader::fault;
 
 const MAGIC: &[u8] = b"\xfd7zXZ\0";
@@ -13,42 +13,48 @@ const MAGIC: &[u8] = b"\xfd7zXZ\0";
 /// All streams of a file, and the zeros between and behind them, which must be a multiple of four. Checks of blocks (none,
 /// CRC-32, CRC-64 or SHA-256), index and footer are made. A dictionary above the limit is refused before it is made.
 pub(super) struct Streams {
-    data: Bytes,
-    at: usize,
-    stream: Option<XzReader<Cursor<Bytes>>>,
+    input: Input,
+    stream: Option<XzStream>,
+    /// Zeros since the last stream.
+    zeros: u64,
     /// Most bytes of dictionary.
     window: u64,
 }
 
 impl Streams {
-    pub(super) fn new(data: Bytes, window: u64) -> Self {
-        Streams { data, at: 0, stream: None, window }
+    pub(super) fn new(input: Input, window: u64) -> Self {
+        Streams { input, stream: None, zeros: 0, window }
     }
 
     /// Begins the next stream; `false` if there is none.
     fn begin(&mut self) -> io::Result<bool> {
-        let left = &self.data[self.at..];
-        let zeros = left.iter().position(|&byte| byte != 0).unwrap_or(left.len());
-        let at = self.at + zeros;
-        if zeros % 4 != 0 {
+        loop {
+            let there = self.input.fill_buf()?;
+            let zeros = there.iter().position(|&byte| byte != 0).unwrap_or(there.len());
+            if zeros == 0 {
+                break;
+            }
+            self.input.consume(zeros);
+            self.zeros += zeros as u64;
+        }
+        let at = self.input.at();
+        if !self.zeros.is_multiple_of(4) {
+            let zeros = self.zeros;
             let what = format!("xz, {zeros} bytes of padding before byte {at}, which is no multiple of 4");
             return Err(fault(ErrorKind::Corrupt, what));
         }
-        let rest = &left[zeros..];
-        if rest.is_empty() {
-            return Ok(false);
+        match self.input.peek(MAGIC.len())? {
+            [] => return Ok(false),
+            MAGIC => {}
+            left if MAGIC.starts_with(left) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => {
+                return Err(fault(ErrorKind::Corrupt, format!("xz, what is at byte {at} begins no stream")));
+            }
         }
-        if !rest.starts_with(MAGIC) {
-            return Err(match MAGIC.starts_with(rest) {
-                true => io::ErrorKind::UnexpectedEof.into(),
-                false => fault(ErrorKind::Corrupt, format!("xz, what is at byte {at} begins no stream")),
-            });
-        }
-        self.at = at;
-        let data = Cursor::new(self.data.slice(at..));
+        self.zeros = 0;
         // The reader counts in KiB, and its own tables too.
         let limit = u32::try_from(self.window / 1024 + 128).unwrap_or(u32::MAX);
-        self.stream = Some(XzReader::new_mem_limit(data, false, limit));
+        self.stream = Some(XzStream::new_mem_limit(false, limit));
         Ok(true)
     }
 }
@@ -62,17 +68,35 @@ impl Read for Streams {
                 }
                 continue;
             };
-            match stream.read(out) {
-                Ok(0) => {
-                    self.at += stream.inner().position() as usize;
-                    self.stream = None;
-                }
-                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+            // There may be more to give before more has arrived.
+            let (there, action) = match self.input.fill_buf() {
+                Ok([]) => (&[][..], Action::Finish),
+                Ok(there) => (there, Action::Run),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (&[][..], Action::Run),
+                Err(error) => return Err(error),
+            };
+            let empty = there.is_empty();
+            let done = stream.process(there, out, action).map_err(|error| match error.kind() {
+                io::ErrorKind::OutOfMemory => {
                     let what =
                         format!("xz, a dictionary larger than the {} bytes that are allowed", self.window);
-                    return Err(fault(ErrorKind::Limit, what));
+                    fault(ErrorKind::Limit, what)
                 }
-                read => return read,
+                _ => error,
+            })?;
+            self.input.consume(done.bytes_consumed);
+            if done.status == Status::StreamEnd {
+                self.stream = None;
+            }
+            match done.bytes_produced {
+                0 if done.status == Status::Ok && empty => {
+                    return Err(match action {
+                        Action::Run => io::ErrorKind::WouldBlock.into(),
+                        Action::Finish => io::ErrorKind::UnexpectedEof.into(),
+                    });
+                }
+                0 => {}
+                produced => return Ok(produced),
             }
         }
     }

@@ -1,19 +1,19 @@
 //! Reads Zstandard frames (RFC 8878).
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 
-use bytes::Bytes;
 use datapipes::ErrorKind;
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
+use super::input::Input;
 use super::reader::fault;
-use super::{ZSTD, behind_skippable, is_cut};
+use super::{Skippable, ZSTD, is_cut};
 
 /// All frames of a file. Skippable ones are skipped; a window above the limit and a dictionary are refused before anything
 /// is made for them; checksums are checked where a frame has one.
 pub(super) struct Frames {
-    data: Bytes,
-    at: usize,
+    input: Input,
+    skip: Skippable,
     /// Whether a frame was begun and has not ended.
     inside: bool,
     decoder: Option<Decoder<'static>>,
@@ -22,19 +22,18 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) fn new(data: Bytes, window: u64) -> Self {
-        Frames { data, at: 0, inside: false, decoder: None, window }
+    pub(super) fn new(input: Input, window: u64) -> Self {
+        Frames { input, skip: Skippable::default(), inside: false, decoder: None, window }
     }
 
     /// Begins the next frame; `false` if there is none.
     fn begin(&mut self) -> io::Result<bool> {
-        let left = &self.data[self.at..];
-        let frame = behind_skippable(left)?;
-        self.at += left.len() - frame.len();
+        self.skip.pass(&mut self.input)?;
+        let at = self.input.at();
+        let frame = self.input.peek(HEADER)?;
         if frame.is_empty() {
             return Ok(false);
         }
-        let at = self.at;
         let place = |kind, what: String| Err(fault(kind, format!("zstd, frame at byte {at}: {what}")));
         if !frame.starts_with(ZSTD) {
             return match is_cut(frame, ZSTD) {
@@ -72,15 +71,24 @@ impl Read for Frames {
                     none.insert(decoder)
                 }
             };
-            let (mut input, mut output) =
-                (InBuffer::around(&self.data[self.at..]), OutBuffer::around(&mut *out));
+            // There may be more to give before more has arrived.
+            let (there, late) = match self.input.fill_buf() {
+                Ok(there) => (there, false),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (&[][..], true),
+                Err(error) => return Err(error),
+            };
+            let empty = there.is_empty();
+            let (mut input, mut output) = (InBuffer::around(there), OutBuffer::around(&mut *out));
             let expected = decoder.run(&mut input, &mut output)?;
-            let read = output.pos();
-            self.at += input.pos();
+            let (used, read) = (input.pos(), output.pos());
+            self.input.consume(used);
             // The frame has ended, and all of it is out.
             self.inside = expected != 0;
-            if self.inside && read == 0 && self.at == self.data.len() {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+            if self.inside && read == 0 && empty {
+                return Err(match late {
+                    true => io::ErrorKind::WouldBlock.into(),
+                    false => io::ErrorKind::UnexpectedEof.into(),
+                });
             }
             if read > 0 {
                 return Ok(read);
@@ -88,6 +96,9 @@ impl Read for Frames {
         }
     }
 }
+
+/// The longest header, with the magic.
+const HEADER: usize = 18;
 
 /// What a frame says before its first block.
 #[derive(Debug, PartialEq)]

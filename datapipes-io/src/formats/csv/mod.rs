@@ -1,5 +1,6 @@
 //! Rows of CSV and TSV files.
 
+mod framing;
 mod input;
 mod read;
 
@@ -10,8 +11,8 @@ use datapipes::{Context, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::compression::{Expansion, open};
-use super::{Entries, Format, Row, value};
+use super::compression::Expansion;
+use super::{Entries, Format, Row, Splitter, value};
 use crate::File;
 
 /// CSV and TSV files (RFC 4180), a row an item: by the names of the columns, as a list of texts, or as any type of serde's.
@@ -102,7 +103,7 @@ impl<T> Csv<T> {
             comment: None,
             header: true,
             max_row: 64 << 20,
-            expansion: Expansion::default(),
+            expansion: Expansion::streamed(),
         };
         Csv { options, read }
     }
@@ -149,7 +150,7 @@ impl<T> Csv<T> {
     }
 
     /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than `ratio` times its own
-    /// size and 1 MiB. By default 8 GiB, and 1100 times.
+    /// size and 1 MiB. By default any number of bytes, which are never in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
         self
@@ -172,8 +173,11 @@ impl<T: Send + 'static> Format for Csv<T> {
     type Item = T;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<T>> {
-        let input = open(file, self.options.expansion, cx)?;
-        Ok(Box::new(read::Rows::open(input, self.options, self.read)?))
+        self.splitter().expect("there is one").open(file, cx)
+    }
+    fn splitter(&self) -> Option<Splitter<T>> {
+        let framing = framing::RowFraming::new(self.options, self.read);
+        Some(Splitter::new(framing).expansion(self.options.expansion))
     }
     fn weigh(&self, item: &T) -> Option<usize> {
         value::weigh(item)

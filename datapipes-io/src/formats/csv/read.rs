@@ -1,12 +1,14 @@
 //! Reads rows, and finds what is wrong with them.
 
 use ::csv::{Reader, ReaderBuilder, StringRecord};
+use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
-use super::input::{Input, SENTINEL};
+use super::input::{BOM, Input, SENTINEL, SLACK, endless};
 use super::{Options, ReadRow};
 use crate::formats::Entry;
-use crate::formats::compression::{Opened, unpack};
+use crate::formats::compression::unpack;
+use crate::formats::framing::Place;
 use crate::formats::json_lines::shortened;
 
 /// The rows of a file, one by one.
@@ -14,9 +16,7 @@ pub(super) struct Rows<T> {
     reader: Reader<Input>,
     options: Options,
     read: ReadRow<T>,
-    names: Option<StringRecord>,
-    /// How many fields a row has, once one was read.
-    fields: Option<usize>,
+    pub(super) head: Head,
     record: StringRecord,
     done: bool,
 }
@@ -30,21 +30,51 @@ enum Next {
     End,
 }
 
+/// What has to be known of the rows before, to read others of a file.
+#[derive(Clone, Default)]
+pub(super) struct Head {
+    pub(super) names: Option<StringRecord>,
+    /// How many fields a row has, once one was read.
+    pub(super) fields: Option<usize>,
+}
+
+/// The parser of a dialect.
+pub(super) fn parser(options: &Options) -> csv_core::Reader {
+    let mut builder = csv_core::ReaderBuilder::new();
+    builder.delimiter(options.delimiter).comment(options.comment);
+    match options.quote {
+        Some(quote) => builder.quote(quote),
+        None => builder.quoting(false),
+    };
+    builder.build()
+}
+
 impl<T> Rows<T> {
-    pub(super) fn open(text: Opened, options: Options, read: ReadRow<T>) -> Result<Self> {
+    /// Those of a file.
+    pub(super) fn open(text: Bytes, options: Options, read: ReadRow<T>) -> Result<Self> {
+        let mut rows = Rows::after(Head::default(), text, Place::default(), options, read);
+        if options.header {
+            rows.head.names = Some(rows.header()?);
+        }
+        Ok(rows)
+    }
+
+    /// Those of a part of a file that begins at this place, behind a header if there is one.
+    pub(super) fn after(head: Head, text: Bytes, at: Place, options: Options, read: ReadRow<T>) -> Self {
+        // A mark would be dropped at the beginning of a text; a blank line before it stays as it is.
+        let (text, at) = match at.offset > 0 && text.starts_with(BOM) {
+            true => ([b"\r", &text[..]].concat().into(), Place { offset: at.offset - 1, ..at }),
+            false => (text, at),
+        };
         let mut builder = ReaderBuilder::new();
         builder.delimiter(options.delimiter).comment(options.comment).has_headers(false).flexible(true);
         match options.quote {
             Some(quote) => builder.quote(quote),
             None => builder.quoting(false),
         };
-        let reader = builder.buffer_capacity(16 << 10).from_reader(Input::new(text, options.max_row));
-        let (record, done) = (StringRecord::new(), false);
-        let mut rows = Rows { reader, options, read, names: None, fields: None, record, done };
-        if options.header {
-            rows.names = Some(rows.header()?);
-        }
-        Ok(rows)
+        let input = Input::new(text, at, options.max_row);
+        let reader = builder.buffer_capacity(16 << 10).from_reader(input);
+        Rows { reader, options, read, head, record: StringRecord::new(), done: false }
     }
 
     fn header(&mut self) -> Result<StringRecord> {
@@ -56,7 +86,7 @@ impl<T> Rows<T> {
             }
         }
         let names = self.record.clone();
-        self.fields = Some(names.len());
+        self.head.fields = Some(names.len());
         let mut sorted: Vec<&str> = names.iter().collect();
         sorted.sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -75,7 +105,8 @@ impl<T> Rows<T> {
         let read = self.reader.read_record(&mut self.record);
         let end = self.reader.position().byte();
         // One byte is the line end before the sentinel.
-        if self.reader.get_ref().len.is_some_and(|len| end > len + 1) {
+        let input = self.reader.get_ref();
+        if input.ended && end > input.len() + 1 {
             let closed = read.is_ok() && self.record.len() == 1 && &self.record[0] == SENTINEL;
             return match closed {
                 true => Ok(Next::End),
@@ -83,6 +114,9 @@ impl<T> Rows<T> {
             };
         }
         match read.map_err(::csv::Error::into_kind) {
+            Ok(true) if end - begin > self.options.max_row as u64 + SLACK => {
+                Err(endless(self.options.max_row))
+            }
             Ok(true) if end - begin > self.options.max_row as u64 => Ok(self.check_len(end)),
             Ok(true) => Ok(Next::Record),
             Ok(false) => Ok(Next::End),
@@ -95,16 +129,18 @@ impl<T> Rows<T> {
     /// Whether the row that was read is short enough without the blank lines and comments before it. One that is longer than
     /// what is read at once is refused before.
     fn check_len(&mut self, end: u64) -> Next {
-        let len = end - self.reader.get_mut().place(self.options.comment).1;
+        let len = end - self.reader.get_mut().place(self.options.comment).2;
         let most = self.options.max_row as u64;
         if len <= most {
             return Next::Record;
         }
-        Next::Bad(self.at(ErrorKind::Limit, &format!("a row of {len} bytes, and {most} are allowed")))
+        Next::Bad(
+            self.at(ErrorKind::Limit, &format!("a row of {len} bytes, and {most} are allowed (`max_row`)")),
+        )
     }
 
     fn not_utf8(&mut self, field: usize) -> Error {
-        let (line, begin, text) = self.reader.get_mut().place(self.options.comment);
+        let (line, begin, _, text) = self.reader.get_mut().place(self.options.comment);
         // It is within the record, whatever follows that.
         let valid = std::str::from_utf8(text).err().map_or(0, |error| error.valid_up_to());
         let at = begin + valid as u64;
@@ -114,11 +150,11 @@ impl<T> Rows<T> {
 
     /// The row of the record that was read.
     fn row(&mut self) -> Result<T> {
-        let (due, there) = (*self.fields.get_or_insert(self.record.len()), self.record.len());
+        let (due, there) = (*self.head.fields.get_or_insert(self.record.len()), self.record.len());
         if there != due {
             return Err(self.at(ErrorKind::Corrupt, &format!("{there} fields, and {due} are due")));
         }
-        let row = (self.read)(&self.record, self.names.as_ref());
+        let row = (self.read)(&self.record, self.head.names.as_ref());
         row.map_err(|error| match error.kind() {
             ::csv::ErrorKind::Deserialize { err, .. } => {
                 let field = err.field().map_or(String::new(), |field| format!("field {}: ", field + 1));
@@ -130,7 +166,7 @@ impl<T> Rows<T> {
 
     /// An error of the row that was read.
     fn at(&mut self, kind: ErrorKind, what: &str) -> Error {
-        let (line, byte, _) = self.reader.get_mut().place(self.options.comment);
+        let (line, byte, ..) = self.reader.get_mut().place(self.options.comment);
         Error::new(kind, format!("line {line}, byte {byte}: {what}"))
     }
 }

@@ -152,6 +152,21 @@ fn headers_are_checked() {
 }
 
 #[test]
+fn a_mark_that_is_no_first_row_s_is_a_field_whatever_arrives_first() {
+    // The first row is refused, so the second, which looks like a mark at the beginning, says how many fields are due.
+    let text = format!("{}\n\u{feff}\n\u{feff}\n1,2\n3\n", "x".repeat(300));
+    let format = Csv::<List>::new().no_header().max_row(40);
+    let read = lists(format.clone(), text.clone());
+    assert_eq!((&read[1], &read[4]), (&list(&["\u{feff}"]), &list(&["3"])));
+    for piece in [1, 2, 100] {
+        let arrived = crate::testing::read_arriving(format.clone(), text.clone(), [piece]);
+        let arrived: Vec<_> =
+            arrived.into_iter().map(|row| row.map_err(|error| crate::testing::unnamed(&error))).collect();
+        assert_eq!(arrived, read);
+    }
+}
+
+#[test]
 fn row_107_what_is_not_utf8_tells_its_place() {
     let read = errors(&b"a,b\nc,\"d\xffe\"\nf,g\n\xff,h"[..]);
     assert_eq!(read.len(), 2);

@@ -5,10 +5,11 @@ mod split;
 use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Result};
 
-use super::compression::{Expansion, open};
-use super::{Entries, Entry, Format};
+use super::compression::Expansion;
+use super::{Entries, Format, Splitter};
 use crate::File;
-pub(super) use split::{Line, Split};
+pub(super) use split::Line;
+use split::LineFraming;
 
 /// Text files, a `String` a line.
 ///
@@ -49,14 +50,18 @@ pub(super) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_line: 64 << 20, expansion: Expansion::default() }
+        Options { max_line: 64 << 20, expansion: Expansion::streamed() }
     }
 }
 
 impl Options {
-    /// The lines of a file, to be asked for.
-    pub(super) fn open(self, file: File, cx: &Context) -> Result<Split> {
-        Ok(Split::new(open(file, self.expansion, cx)?, self.max_line))
+    /// What cuts a file into lines, and makes something of each.
+    pub(super) fn splitter<T: Send + 'static>(
+        self,
+        skip_blank: bool,
+        read: fn(&Line<'_>) -> Result<T>,
+    ) -> Splitter<T> {
+        Splitter::new(LineFraming::new(self.max_line, skip_blank, read)).expansion(self.expansion)
     }
 }
 
@@ -78,7 +83,7 @@ impl Lines {
     }
 
     /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than `ratio` times its own
-    /// size and 1 MiB. By default 8 GiB, and 1100 times.
+    /// size and 1 MiB. By default any number of bytes, which are never in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
         self
@@ -89,15 +94,14 @@ impl Format for Lines {
     type Item = String;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<String>> {
-        let mut lines = self.options.open(file, cx)?;
-        Ok(Box::new(std::iter::from_fn(move || {
-            lines.next(|line| match std::str::from_utf8(line.text) {
-                Ok(text) => Some(Ok(text.to_owned())),
-                Err(error) => Some(Err(line.not_utf8(error))),
-            })
-        })))
+        self.splitter().expect("there is one").open(file, cx)
     }
-
+    fn splitter(&self) -> Option<Splitter<String>> {
+        Some(self.options.splitter(false, |line| match std::str::from_utf8(line.text) {
+            Ok(text) => Ok(text.to_owned()),
+            Err(error) => Err(line.not_utf8(error)),
+        }))
+    }
     fn weigh(&self, line: &String) -> Option<usize> {
         Some(line.len() + size_of::<String>())
     }
@@ -105,8 +109,8 @@ impl Format for Lines {
 
 /// Text files, a line as [`Bytes`]; made by [`Lines::bytes`].
 ///
-/// As [`Lines`], but the text need not be UTF-8, and the lines of a file that is not compressed are slices of it: nothing is
-/// copied, and a line keeps its file in memory. Those of a compressed file are copied once.
+/// As [`Lines`], but the text need not be UTF-8, and lines are slices: of a whole file, and keep that in memory; of a file that is
+/// read as it arrives, or compressed, of the piece that they came in, or of a block of 256 KiB.
 ///
 /// # Errors
 /// As [`Lines`], without those of UTF-8.
@@ -131,10 +135,11 @@ impl Format for ByteLines {
     type Item = Bytes;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Bytes>> {
-        let mut lines = self.options.open(file, cx)?;
-        Ok(Box::new(std::iter::from_fn(move || lines.next(|line| Some(Ok(line.to_bytes()))))))
+        self.splitter().expect("there is one").open(file, cx)
     }
-
+    fn splitter(&self) -> Option<Splitter<Bytes>> {
+        Some(self.options.splitter(false, |line| Ok(line.to_bytes())))
+    }
     fn weigh(&self, line: &Bytes) -> Option<usize> {
         Some(line.len() + size_of::<Bytes>())
     }

@@ -1,45 +1,39 @@
-//! Finds the ends of lines, in a file or in what is inflated.
+//! Finds the ends of lines.
 
-use std::io::{BufRead, Read};
+use std::io::BufRead;
+use std::ops::Range;
 
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
-use super::Entry;
-use crate::formats::compression::{Opened, unpack};
+use crate::formats::Entries;
+use crate::formats::framing::{Frame, Framing, Part, Place, records};
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
-/// So many bytes are inflated at once.
-const BLOCK: usize = 64 << 10;
 
-/// The lines of a file, one after the other.
-pub(in crate::formats) struct Split {
-    text: Text,
-    /// What follows of the text begins here.
-    offset: u64,
-    /// The line that was given last, from one.
-    number: u64,
+/// Lines, and what is made of each.
+pub(super) struct LineFraming<T> {
     max_line: usize,
-}
-
-enum Text {
-    /// A file that is not compressed, and where the next line begins.
-    Plain(Bytes, usize),
-    /// One that is.
-    Packed(Window),
-}
-
-/// What was inflated and is not yet given.
-struct Window {
-    reader: Box<dyn Read + Send>,
-    buffer: Vec<u8>,
-    /// Where the next line begins.
-    at: usize,
-    /// How far its end was looked for.
+    /// Whether lines of nothing but white space are passed over.
+    skip_blank: bool,
+    read: fn(&Line<'_>) -> Result<T>,
+    /// How far the end of the next line was looked for.
     searched: usize,
-    ended: bool,
-    /// What ended the reading, behind what was read before it.
-    failed: Option<Error>,
+    refused: Option<Refused>,
+}
+
+/// A line that is too long to be kept, of which its beginning was passed over.
+#[derive(Clone, Copy)]
+struct Refused {
+    offset: u64,
+    /// Whether a byte order mark stands before it.
+    marked: bool,
+}
+
+impl<T> Clone for LineFraming<T> {
+    fn clone(&self) -> Self {
+        LineFraming { ..*self }
+    }
 }
 
 /// A line, without its end.
@@ -51,93 +45,19 @@ pub(in crate::formats) struct Line<'a> {
     pub(in crate::formats) number: u64,
     /// Nothing ends it but the end of the text.
     pub(in crate::formats) last: bool,
-    file: Option<&'a Bytes>,
+    block: &'a Bytes,
 }
 
 impl Line<'_> {
-    /// A slice of its file if that is not compressed, else a copy.
+    /// A slice of the file, or of the piece that has it.
     pub(in crate::formats) fn to_bytes(&self) -> Bytes {
-        self.file.map_or_else(|| Bytes::copy_from_slice(self.text), |file| file.slice_ref(self.text))
+        self.block.slice_ref(self.text)
     }
 }
 
-impl Split {
-    pub(super) fn new(text: Opened, max_line: usize) -> Self {
-        let text = match text {
-            Opened::Plain(file) => Text::Plain(file, 0),
-            Opened::Packed(reader) => Text::Packed(Window {
-                reader,
-                buffer: Vec::new(),
-                at: 0,
-                searched: 0,
-                ended: false,
-                failed: None,
-            }),
-        };
-        Split { text, offset: 0, number: 0, max_line }
-    }
-
-    /// What `read` makes of the next line for which it makes anything; `None` behind the last.
-    pub(in crate::formats) fn next<T>(
-        &mut self,
-        read: impl Fn(&Line<'_>) -> Option<Result<T>>,
-    ) -> Option<Entry<T>> {
-        loop {
-            match self.line() {
-                Ok(None) => return None,
-                Ok(Some(Ok(line))) => match read(&line) {
-                    None => {}
-                    Some(result) => return Some(Entry::from_result(result)),
-                },
-                Ok(Some(Err(error))) => return Some(Entry::Bad(None, error)),
-                Err(error) => return Some(Entry::Broken(error)),
-            }
-        }
-    }
-
-    /// The next line, or what is wrong with it.
-    fn line(&mut self) -> Result<Option<Result<Line<'_>>>> {
-        let mut offset = self.offset;
-        // How long the line is with its end, and its beginning if that is kept.
-        let (whole, mut text, file) = match &mut self.text {
-            Text::Plain(file, at) => {
-                let begin = *at;
-                let len = line_len(&file[begin..]);
-                *at += len;
-                (len as u64, &file[begin..begin + len], Some(&*file))
-            }
-            Text::Packed(window) => {
-                let (len, text) = window.line(self.max_line)?;
-                (len, text, None)
-            }
-        };
-        if whole == 0 {
-            return Ok(None);
-        }
-        let kept = text.len() as u64;
-        self.offset += whole;
-        self.number += 1;
-        let number = self.number;
-        let last = text.last() != Some(&b'\n');
-        if !last {
-            text = &text[..text.len() - 1];
-            text = text.strip_suffix(b"\r").unwrap_or(text);
-        }
-        if self.number == 1
-            && let Some(behind) = text.strip_prefix(BOM)
-        {
-            (text, offset) = (behind, offset + BOM.len() as u64);
-        }
-        if whole > kept || text.len() > self.max_line {
-            let (len, most) = (whole - kept + text.len() as u64, self.max_line);
-            let what = format!("line {number} at byte {offset} has {len} bytes, and {most} are allowed");
-            return Ok(Some(Err(Error::new(ErrorKind::Limit, what))));
-        }
-        // A byte order mark and nothing else is no line.
-        if last && text.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Ok(Line { text, offset, number, last, file })))
+impl<T> LineFraming<T> {
+    pub(super) fn new(max_line: usize, skip_blank: bool, read: fn(&Line<'_>) -> Result<T>) -> Self {
+        LineFraming { max_line, skip_blank, read, searched: 0, refused: None }
     }
 }
 
@@ -147,56 +67,75 @@ fn line_len(text: &[u8]) -> usize {
     text.skip_until(b'\n').expect("memory can be read")
 }
 
-impl Window {
-    /// How long the next line is with its end, and the line, or less of it if that is longer than `most` and some.
-    fn line(&mut self, most: usize) -> Result<(u64, &[u8])> {
-        // The ends of a line and the mark before it are not counted; here they are.
-        let most = most.saturating_add(BOM.len() + 2);
-        let mut dropped = 0;
-        loop {
-            let found = line_len(&self.buffer[self.searched..]);
-            let end = self.searched + found;
-            if (found > 0 && self.buffer[end - 1] == b'\n') || self.ended {
-                let begin = std::mem::replace(&mut self.at, end);
-                self.searched = end;
-                return Ok((dropped + (end - begin) as u64, &self.buffer[begin..end]));
+/// Where the text of a line lies that begins at `offset`: without its end, and without a mark at the beginning of the file.
+fn text_of(line: &[u8], offset: u64) -> Range<usize> {
+    let begin = if offset == 0 && line.starts_with(BOM) { BOM.len() } else { 0 };
+    let end = match line {
+        [.., b'\r', b'\n'] => line.len() - 2,
+        [.., b'\n'] => line.len() - 1,
+        _ => line.len(),
+    };
+    begin..end
+}
+
+impl<T: Send + 'static> Framing for LineFraming<T> {
+    type Item = T;
+
+    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+        let found = line_len(&data[self.searched..]);
+        let len = self.searched + found;
+        let is_whole = found > 0 && data[len - 1] == b'\n';
+        if !is_whole && !ended {
+            // The ends of a line and the mark before it are not counted; here they are.
+            let is_short = self.refused.is_none() && len <= self.max_line.saturating_add(BOM.len() + 2);
+            if is_short || len == 1 {
+                self.searched = len;
+                return Ok(Frame::More(len + 1));
             }
-            self.searched = end;
-            if end - self.at > most {
-                dropped += (end - self.at) as u64;
-                self.at = end;
-            }
-            self.buffer.drain(..std::mem::take(&mut self.at));
-            self.searched = self.buffer.len();
-            self.fill()?;
+            let marked = at.offset == 0 && data.starts_with(BOM);
+            self.refused.get_or_insert(Refused { offset: at.offset, marked });
+            self.searched = 0;
+            // A byte stays, which may be the CR of its end, or all that is left of the file.
+            return Ok(Frame::cut(len - 1, Part::Refused));
         }
+        self.searched = 0;
+        let text = text_of(&data[..len], at.offset);
+        let (begin, size) = match self.refused.take() {
+            None => (at.offset + text.start as u64, text.len() as u64),
+            Some(Refused { offset, marked }) => {
+                let begin = if marked { offset + BOM.len() as u64 } else { offset };
+                (begin, at.offset + text.end as u64 - begin)
+            }
+        };
+        let (lines, number) = (1, at.line + 1);
+        let part = match () {
+            () if size > self.max_line as u64 => {
+                let most = self.max_line;
+                let what = format!(
+                    "line {number} at byte {begin} has {size} bytes, and {most} are allowed (`max_line`)"
+                );
+                Part::Bad(Error::new(ErrorKind::Limit, what))
+            }
+            // A byte order mark and nothing else is no line.
+            () if !is_whole && text.is_empty() => Part::Blank,
+            // The four that JSON calls white space; the others are errors.
+            () if self.skip_blank
+                && data[text].iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')) =>
+            {
+                Part::Blank
+            }
+            () => Part::Record,
+        };
+        Ok(Frame::Cut { len, lines, part })
     }
 
-    /// Reads a block more, or what is left; an error comes behind what was read before it.
-    fn fill(&mut self) -> Result<()> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
-        let there = self.buffer.len();
-        self.buffer.try_reserve(BLOCK).map_err(|_| {
-            Error::new(ErrorKind::Limit, format!("no memory for a line of more than {there} bytes"))
-        })?;
-        self.buffer.resize(there + BLOCK, 0);
-        let mut end = there;
-        while end < self.buffer.len() && self.failed.is_none() && !self.ended {
-            match self.reader.read(&mut self.buffer[end..]) {
-                Ok(0) => self.ended = true,
-                Ok(read) => end += read,
-                Err(error) => self.failed = Some(unpack(error, ErrorKind::Corrupt, "compressed data")),
-            }
-        }
-        self.buffer.truncate(end);
-        match self.failed.take() {
-            Some(error) if end == there => Err(error),
-            failed => {
-                self.failed = failed;
-                Ok(())
-            }
-        }
+    fn entries(self, data: Bytes, at: Place) -> Entries<T> {
+        let fresh = LineFraming { searched: 0, refused: None, ..self };
+        records(fresh, data, at, |framing, block, range, place| {
+            let line = &block[range];
+            let text = text_of(line, place.offset);
+            let (offset, last) = (place.offset + text.start as u64, line.last() != Some(&b'\n'));
+            (framing.read)(&Line { text: &line[text], offset, number: place.line + 1, last, block })
+        })
     }
 }

@@ -63,7 +63,10 @@ fn long_lines_are_refused_and_others_follow() {
     let read = lines_with(&format, text.as_bytes());
     assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, false, true]);
     let said = read[1].as_ref().unwrap_err();
-    assert!(said.ends_with("limit reached: line 2 at byte 12 has 11 bytes, and 10 are allowed"), "{said}");
+    assert!(
+        said.ends_with("limit reached: line 2 at byte 12 has 11 bytes, and 10 are allowed (`max_line`)"),
+        "{said}"
+    );
     let last = read_all(format, format!("a\n{long}"));
     assert_eq!(last[1].as_ref().unwrap_err().kind(), ErrorKind::Limit);
 }

@@ -4,13 +4,15 @@ mod scan;
 
 use std::fmt;
 
+use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Result};
 use rmpv::Value;
 use serde::de::DeserializeOwned;
 
-use super::compression::{Expansion, content};
+use super::compression::{Codec, Expansion};
+use super::framing::{Frame, Framing, Part, Place, Splitter, records};
 use super::json_lines::shortened;
-use super::{Entries, Entry, Format, value};
+use super::{Entries, Format, value};
 use crate::File;
 
 /// Files of [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md) values, one behind the other, as
@@ -18,7 +20,7 @@ use crate::File;
 ///
 /// - [`MsgPack::values`] gives a value with all that the format has: binary data, extensions, keys of any kind.
 ///   [`MsgPack::new`] gives a type: a struct from a map or an array, [`serde_json::Value`] where the values are such.
-/// - A compressed file is inflated whole, by its first bytes.
+/// - A compressed file is inflated as its values are wanted, by its first bytes.
 /// - Each value is copied out of the file; [`rmpv::Value`] takes up to 40 times the bytes of the file, since a number of one
 ///   byte is one too. The end of a value is found before the value is made, so nothing is allocated by what a size claims.
 ///
@@ -53,6 +55,7 @@ type ReadValue<T> = fn(&[u8]) -> Result<T, String>;
 #[derive(Clone, Copy, Debug)]
 struct Options {
     max_depth: usize,
+    max_value: usize,
     expansion: Expansion,
 }
 
@@ -87,7 +90,10 @@ const MOST_LEVELS: usize = 1024;
 
 impl<T> MsgPack<T> {
     fn by(read: ReadValue<T>) -> Self {
-        MsgPack { options: Options { max_depth: 128, expansion: Expansion::default() }, read }
+        MsgPack {
+            options: Options { max_depth: 128, max_value: 1 << 30, expansion: Expansion::streamed() },
+            read,
+        }
     }
 
     /// Refuses arrays and maps that nest more than `levels` deep. By default 128, and 1024 at most: each level takes some of
@@ -97,8 +103,14 @@ impl<T> MsgPack<T> {
         self
     }
 
+    /// Ends a file with an error (`Limit`) at a value of more than `bytes`. By default 1 GiB.
+    pub fn max_value(mut self, bytes: usize) -> Self {
+        self.options.max_value = bytes;
+        self
+    }
+
     /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
-    /// past 1 MiB. By default 8 GiB, and 1100 times.
+    /// past 1 MiB. By default any number of bytes, which are never in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
         self
@@ -121,24 +133,11 @@ impl<T: Send + 'static> Format for MsgPack<T> {
     type Item = T;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<T>> {
-        let (options, read) = (self.options, self.read);
-        let data = content(file.data, options.expansion, cx)?;
-        let mut at = 0;
-        Ok(Box::new(std::iter::from_fn(move || {
-            if at == data.len() {
-                return None;
-            }
-            let begin = at;
-            let len = match scan::value_len(&data, begin, options.max_depth) {
-                Ok(len) => len,
-                Err(error) => return Some(Entry::Broken(error)),
-            };
-            at += len;
-            Some(Entry::from_result(read(&data[begin..at]).map_err(|what| {
-                let what = format!("the value at byte {begin}: {}", shortened(&what));
-                Error::new(ErrorKind::Corrupt, what)
-            })))
-        })))
+        self.splitter().expect("there is one").open(file, cx)
+    }
+    fn splitter(&self) -> Option<Splitter<T>> {
+        let packing = |data: &[u8], _: &str| Ok(Codec::of_magic(data).map(Codec::packing));
+        Some(Splitter::new(self.clone()).expansion(self.options.expansion).packing(packing))
     }
     fn problem(&self) -> Option<String> {
         let levels = self.options.max_depth;
@@ -151,6 +150,37 @@ impl<T: Send + 'static> Format for MsgPack<T> {
 
     fn name(&self) -> String {
         "msgpack".to_owned()
+    }
+}
+
+impl<T: Send + 'static> Framing for MsgPack<T> {
+    type Item = T;
+
+    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+        let Options { max_depth, max_value, .. } = self.options;
+        // What is longer is refused, however much of it is there.
+        let most = data.len().min(max_value);
+        match scan::value_len(&data[..most], at.offset, max_depth) {
+            Ok(len) => Ok(Frame::cut(len, Part::Record)),
+            Err(error) if error.kind() != ErrorKind::Truncated => Err(error),
+            Err(_) if data.len() > max_value => {
+                let what =
+                    format!("the value at byte {} has more than {max_value} bytes (`max_value`)", at.offset);
+                Err(Error::new(ErrorKind::Limit, what))
+            }
+            Err(error) if ended => Err(error),
+            // It is looked through from its beginning, so that should not be often.
+            Err(_) => Ok(Frame::More(2 * data.len())),
+        }
+    }
+
+    fn entries(self, data: Bytes, at: Place) -> Entries<T> {
+        records(self, data, at, |framing, data, range, at| {
+            (framing.read)(&data[range]).map_err(|what| {
+                let what = format!("the value at byte {}: {}", at.offset, shortened(&what));
+                Error::new(ErrorKind::Corrupt, what)
+            })
+        })
     }
 }
 

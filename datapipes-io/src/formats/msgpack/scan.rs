@@ -2,10 +2,10 @@
 
 use datapipes::{Error, ErrorKind, Result};
 
-/// How many bytes the value takes that begins at `begin`. Nothing is allocated, and no size is believed further than there
-/// are bytes.
-pub(super) fn value_len(data: &[u8], begin: usize, max_depth: usize) -> Result<usize> {
-    let mut scan = Scan { data, at: begin, begin };
+/// How many bytes the value takes that `data` begins with, which is at byte `begin` of the file. Nothing is allocated, and no
+/// size is believed further than there are bytes.
+pub(super) fn value_len(data: &[u8], begin: u64, max_depth: usize) -> Result<usize> {
+    let mut scan = Scan { data, at: 0, begin };
     // How many values are missing at each level. A value of its own is the first.
     let mut missing: Vec<u64> = vec![1];
     while let Some(left) = missing.last_mut() {
@@ -23,13 +23,13 @@ pub(super) fn value_len(data: &[u8], begin: usize, max_depth: usize) -> Result<u
             missing.push(inside);
         }
     }
-    Ok(scan.at - begin)
+    Ok(scan.at)
 }
 
 struct Scan<'a> {
     data: &'a [u8],
     at: usize,
-    begin: usize,
+    begin: u64,
 }
 
 impl Scan<'_> {
@@ -79,6 +79,9 @@ impl Scan<'_> {
     }
 
     fn error(&self, kind: ErrorKind, what: String) -> Error {
-        Error::new(kind, format!("the value at byte {}, at byte {}: {what}", self.begin, self.at))
+        Error::new(
+            kind,
+            format!("the value at byte {}, at byte {}: {what}", self.begin, self.begin + self.at as u64),
+        )
     }
 }

@@ -9,7 +9,7 @@ use datapipes::index::MapPipe;
 use datapipes::{Error, ErrorKind, Result};
 
 use super::place;
-use super::records::Parts;
+use super::records::first;
 use crate::stores::{Get, Store};
 
 /// Where the records of a RecordIO file begin, each with a key.
@@ -26,15 +26,16 @@ impl RecordIoIndex {
     /// # Errors
     /// Those of [`RecordIo`](super::RecordIo), the first of them.
     pub fn of(file: &Bytes) -> Result<RecordIoIndex> {
-        let mut parts = Parts::new(file.clone());
-        let mut index = RecordIoIndex::default();
+        let (mut index, mut offset) = (RecordIoIndex::default(), 0);
         loop {
-            let (number, offset) = (index.len(), parts.offset);
-            let record = parts.record().and_then(Option::transpose);
-            match record.map_err(|error| error.within(place(number as u64, offset)))? {
-                Some(_) => index.push(number.to_string(), offset),
-                None => return Ok(index),
-            }
+            let number = index.len();
+            let here = |error: Error| error.within(place(number as u64, offset));
+            let Some((len, record)) = first(&file.slice(offset as usize..), offset).map_err(here)? else {
+                return Ok(index);
+            };
+            record.map_err(here)?;
+            index.push(number.to_string(), offset);
+            offset += len as u64;
         }
     }
 
@@ -150,7 +151,7 @@ impl MapPipe for IndexedRecordIo {
         let next = self.begins.partition_point(|other| other <= begin);
         let end = self.begins.get(next).copied().unwrap_or(u64::MAX);
         let data = self.store.get(&self.key, Get::range(*begin..end)).await?.bytes().await?;
-        let record = Parts::new(data).record().and_then(Option::transpose);
+        let record = first(&data, 0).and_then(|found| found.map(|(_, record)| record).transpose());
         let here = |error: Error| error.within(place(index, *begin)).within(url());
         record.map_err(here)?.ok_or_else(|| here(Error::new(ErrorKind::Truncated, "the file ends there")))
     }

@@ -1,16 +1,18 @@
 //! Reads the records of RecordIO files.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Result};
 
 use super::{HEAD, LENGTH_BITS, MAGIC, place};
 use crate::File;
-use crate::formats::{Entries, Entry, Format};
+use crate::formats::framing::{Frame, Framing, Part, Place, Splitter, records};
+use crate::formats::{Entries, Format};
 
 /// Reads the records of RecordIO files, as MXNet's `im2rec` writes them; [`ImageRecord`](super::ImageRecord) decodes those of
 /// pictures.
 ///
-/// - Records are slices of the file, and keep it in memory. One in several parts is joined, which is a copy.
+/// - Records are slices of the file, and keep it in memory; of a file that is read as it arrives, of the piece that they came
+///   in. One in several parts is joined, which is a copy.
 /// - A head without the magic, a flag that there is not, or a cut ends the file with an error. A part without its first or
 ///   its last one is an error in its place, and the next record follows. The format has no checksum: damage of the data
 ///   cannot be seen.
@@ -31,14 +33,26 @@ use crate::formats::{Entries, Entry, Format};
 /// assert_eq!(records.collect()?, ["one", "two"]);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct RecordIo;
+#[derive(Clone, Debug)]
+pub struct RecordIo {
+    most: u64,
+}
+
+impl Default for RecordIo {
+    fn default() -> Self {
+        RecordIo { most: 1 << 30 }
+    }
+}
 
 impl RecordIo {
-    /// Has no settings.
+    /// With the default limit of [`max_record`](RecordIo::max_record).
     pub fn new() -> Self {
-        RecordIo
+        RecordIo::default()
+    }
+
+    /// Ends a file with an error (`Limit`) at a record of more than `bytes`, its heads and padding counted. By default 1 GiB.
+    pub fn max_record(self, bytes: u64) -> Self {
+        RecordIo { most: bytes }
     }
 }
 
@@ -46,105 +60,121 @@ impl Format for RecordIo {
     type Item = Bytes;
 
     fn open(&self, file: File, _: &Context) -> Result<Entries<Bytes>> {
-        let (mut parts, mut number) = (Parts::new(file.data), 0);
-        let mut broken = false;
-        Ok(Box::new(std::iter::from_fn(move || {
-            if broken {
-                return None;
-            }
-            let begin = parts.offset;
-            let here = |error: Error| error.within(place(number, begin));
-            let entry = match parts.record() {
-                Ok(None) => return None,
-                Ok(Some(Ok(record))) => Entry::item(record),
-                Ok(Some(Err(error))) => Entry::Bad(None, here(error)),
-                Err(error) => {
-                    broken = true;
-                    Entry::Broken(here(error))
-                }
-            };
-            number += 1;
-            Some(entry)
-        })))
+        Ok(self.clone().entries(file.data, Place::default()))
+    }
+    fn splitter(&self) -> Option<Splitter<Bytes>> {
+        Some(Splitter::new(self.clone()).packing(|_, _| Ok(None)))
     }
     fn weigh(&self, record: &Bytes) -> Option<usize> {
         Some(record.len() + size_of::<Bytes>())
     }
 }
 
-/// The parts of the records of a file.
-pub(super) struct Parts {
-    rest: Bytes,
-    pub(super) offset: u64,
+impl Framing for RecordIo {
+    type Item = Bytes;
+
+    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+        let here = |error: Error| error.within(place(at.record, at.offset));
+        match frame(data, at.offset, ended, self.most).map_err(here)? {
+            Frame::Cut { len, lines, part: Part::Bad(error) } => {
+                Ok(Frame::Cut { len, lines, part: Part::Bad(here(error)) })
+            }
+            frame => Ok(frame),
+        }
+    }
+
+    fn entries(self, data: Bytes, at: Place) -> Entries<Bytes> {
+        records(self, data, at, |_, data, range, _| Ok(joined(&data.slice(range))))
+    }
 }
 
-impl Parts {
-    pub(super) fn new(data: Bytes) -> Self {
-        Parts { rest: data, offset: 0 }
+/// The record at the beginning of some bytes, and how long it is with heads and padding; `None` if there are none. An error
+/// outside ends the file, one inside is of the record alone.
+pub(super) fn first(data: &Bytes, offset: u64) -> Result<Option<(usize, Result<Bytes>)>> {
+    if data.is_empty() {
+        return Ok(None);
     }
-
-    /// The next record. An error outside ends the file, one inside is of the record alone.
-    pub(super) fn record(&mut self) -> Result<Option<Result<Bytes>>> {
-        let Some((flag, first)) = self.part()? else { return Ok(None) };
-        match flag {
-            0 => return Ok(Some(Ok(first))),
-            1 => {}
-            _ => {
-                let what = format!("a part with flag {flag} follows no first one");
-                return Ok(Some(Err(Error::new(ErrorKind::Corrupt, what))));
-            }
-        }
-        let mut joined = BytesMut::from(first);
-        loop {
-            let Some((flag, _)) = self.peek()? else {
-                let what = format!("its last part is missing behind {} bytes", joined.len());
-                return Err(Error::new(ErrorKind::Truncated, what));
-            };
-            if flag < 2 {
-                let what = format!("another record begins at byte {} before its last part", self.offset);
-                return Ok(Some(Err(Error::new(ErrorKind::Corrupt, what))));
-            }
-            let Some((_, part)) = self.part()? else { continue };
-            joined.extend_from_slice(&MAGIC.to_le_bytes());
-            joined.extend_from_slice(&part);
-            if flag == 3 {
-                return Ok(Some(Ok(joined.freeze())));
-            }
-        }
+    match frame(data, offset, true, u64::MAX)? {
+        Frame::Cut { len, part: Part::Bad(error), .. } => Ok(Some((len, Err(error)))),
+        Frame::Cut { len, .. } => Ok(Some((len, Ok(joined(&data.slice(..len)))))),
+        Frame::More(_) => Err(Error::new(ErrorKind::Truncated, "the file ends there")),
     }
+}
 
-    /// Flag and length of the next part.
-    fn peek(&self) -> Result<Option<(u32, usize)>> {
-        if self.rest.is_empty() {
-            return Ok(None);
+/// What the parts of a record lie in, which begins at this byte of the file.
+fn frame(data: &[u8], offset: u64, ended: bool, most: u64) -> Result<Frame> {
+    let bad = |len, what| Ok(Frame::cut(len, Part::Bad(Error::new(ErrorKind::Corrupt, what))));
+    let (mut at, mut joined) = (0, 0);
+    loop {
+        let (rest, here) = (&data[at..], offset + at as u64);
+        if at > 0 && rest.is_empty() && ended {
+            let what = format!("its last part is missing behind {joined} bytes");
+            return Err(Error::new(ErrorKind::Truncated, what));
         }
-        let Some(&[a, b, c, d, word @ ..]) = self.rest.first_chunk::<HEAD>() else {
-            let what = format!("the head at byte {} has {} of {HEAD} bytes", self.offset, self.rest.len());
+        let Some(head) = rest.first_chunk::<HEAD>() else {
+            if !ended {
+                return Ok(Frame::More(at + HEAD));
+            }
+            let what = format!("the head at byte {here} has {} of {HEAD} bytes", rest.len());
             return Err(Error::new(ErrorKind::Truncated, what));
         };
-        let magic = u32::from_le_bytes([a, b, c, d]);
-        if magic != MAGIC {
-            let what = format!("byte {} begins with {magic:#010x}, not with {MAGIC:#010x}", self.offset);
-            return Err(Error::new(ErrorKind::Corrupt, what));
+        let (flag, length) = flag_and_length(*head, here)?;
+        if at > 0 && flag < 2 {
+            return bad(at, format!("another record begins at byte {here} before its last part"));
         }
-        let word = u32::from_le_bytes(word);
-        match word >> LENGTH_BITS {
-            flag @ 0..=3 => Ok(Some((flag, (word & ((1 << LENGTH_BITS) - 1)) as usize))),
-            flag => Err(Error::new(ErrorKind::Corrupt, format!("flag {flag} at byte {}", self.offset))),
+        let (there, padded) = (rest.len() - HEAD, length.next_multiple_of(4));
+        let end = at + HEAD + padded;
+        if end as u64 > most {
+            let what = format!("it has {end} bytes and more, at most {most} are allowed (`max_record`)");
+            return Err(Error::new(ErrorKind::Limit, what));
         }
-    }
-
-    /// The next part: a slice.
-    fn part(&mut self) -> Result<Option<(u32, Bytes)>> {
-        let Some((flag, length)) = self.peek()? else { return Ok(None) };
-        let (there, padded) = (self.rest.len() - HEAD, length.next_multiple_of(4));
         if there < padded {
-            let what = format!("the part at byte {} has {there} of {padded} bytes", self.offset);
+            if !ended {
+                return Ok(Frame::More(end));
+            }
+            let what = format!("the part at byte {here} has {there} of {padded} bytes");
             return Err(Error::new(ErrorKind::Truncated, what));
         }
-        let data = self.rest.slice(HEAD..HEAD + length);
-        self.rest.advance(HEAD + padded);
-        self.offset += (HEAD + padded) as u64;
-        Ok(Some((flag, data)))
+        if at == 0 && flag > 1 {
+            return bad(end, format!("a part with flag {flag} follows no first one"));
+        }
+        joined += length + if at > 0 { MAGIC_BYTES.len() } else { 0 };
+        at = end;
+        if matches!(flag, 0 | 3) {
+            return Ok(Frame::cut(at, Part::Record));
+        }
+    }
+}
+
+const MAGIC_BYTES: [u8; 4] = MAGIC.to_le_bytes();
+
+fn flag_and_length([a, b, c, d, word @ ..]: [u8; HEAD], offset: u64) -> Result<(u32, usize)> {
+    let magic = u32::from_le_bytes([a, b, c, d]);
+    if magic != MAGIC {
+        let what = format!("byte {offset} begins with {magic:#010x}, not with {MAGIC:#010x}");
+        return Err(Error::new(ErrorKind::Corrupt, what));
+    }
+    let word = u32::from_le_bytes(word);
+    match word >> LENGTH_BITS {
+        flag @ 0..=3 => Ok((flag, (word & ((1 << LENGTH_BITS) - 1)) as usize)),
+        flag => Err(Error::new(ErrorKind::Corrupt, format!("flag {flag} at byte {offset}"))),
+    }
+}
+
+/// The data of a record whose parts are all there: a slice, if it has one part.
+fn joined(record: &Bytes) -> Bytes {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while let Some(head) = record[at..].first_chunk::<HEAD>() {
+        let (_, length) = flag_and_length(*head, 0).expect("it was looked at before");
+        parts.push(at + HEAD..at + HEAD + length);
+        at += HEAD + length.next_multiple_of(4);
+    }
+    match &parts[..] {
+        [one] => record.slice(one.clone()),
+        parts => {
+            let parts: Vec<&[u8]> = parts.iter().map(|part| &record[part.clone()]).collect();
+            parts.join(&MAGIC_BYTES[..]).into()
+        }
     }
 }

@@ -1,18 +1,14 @@
 //! Opens tar archives while they arrive.
 
-use bytes::Bytes;
 use datapipes::{Children, Context, Emitter, Error, ErrorKind, Facts, Items, Origin, Pipe, Result, Work};
-use futures::stream::Fuse;
-use futures::{FutureExt, StreamExt};
 
 use super::ends::Trailing;
 use super::header::BLOCK;
 use super::untar::{Members, Tar, codec_of};
 use super::walk::{Step, Walker};
-use crate::file::readable;
 use crate::formats::Entry;
-use crate::stores::local::open_file;
-use crate::stores::{Body, Get, Object};
+use crate::formats::arriving::Arriving;
+use crate::stores::Get;
 use crate::{File, FileRef};
 
 /// Opens tar archives while they arrive; see [`FileRefGraph::stream_untar`](crate::FileRefGraph::stream_untar).
@@ -120,22 +116,22 @@ const STEP: usize = 1 << 20;
 
 impl StreamUntar {
     async fn read(&self, file: &FileRef, out: &mut Out<'_>, cx: &Context) -> Result<()> {
-        let mut arriving = Arriving::open(file).await?;
-        let Some(first) = arriving.first().await? else {
+        let mut arriving = Arriving::open(file, Get::default()).await?;
+        let Some(first) = arriving.first(BLOCK).await? else {
             return Err(Error::new(ErrorKind::Truncated, "an empty file where an archive is due"));
         };
         if codec_of(&first).is_some() {
             let packed = arriving.all(first).await?;
             return unpack(self.tar.members(packed, cx), out, cx).await;
         }
-        let mut walker = Walker::new(arriving.len).max_member(self.max_member).ends(self.tar.ends);
+        let mut walker = Walker::new(arriving.len()).max_member(self.max_member).ends(self.tar.ends);
         walker.push(first);
         while !cx.is_cancelled() {
             match walker.next() {
                 Step::File(file, _) => out.give(Entry::Item(Some(file.name.clone()), file)).await,
                 Step::Refused(name, error) => out.give(Entry::Bad(Some(name), error)).await,
                 // What is wrong with the body is why there is something wrong with the archive.
-                Step::Broken(error) => return Err(arriving.failed.take().unwrap_or(error)),
+                Step::Broken(error) => return Err(arriving.failed().unwrap_or(error)),
                 Step::End => break,
                 Step::More => match arriving.piece().await? {
                     Some(piece) => walker.push(piece),
@@ -177,115 +173,4 @@ async fn unpack(mut members: Members, out: &mut Out<'_>, cx: &Context) -> Result
         }
     }
     Ok(())
-}
-
-/// A smaller piece may be a slice of a network's buffer, which would stay as long as a member of it.
-const LARGE: usize = 256 << 10;
-/// Small pieces are gathered up to so many bytes.
-const GATHERED: usize = 1 << 20;
-/// The body of an object.
-struct Arriving {
-    body: Fuse<Body>,
-    url: String,
-    /// How long it is, where that was announced, and how much of it has come.
-    len: Option<u64>,
-    got: u64,
-    /// What came while pieces were gathered, and is told behind them.
-    failed: Option<Error>,
-}
-
-impl Arriving {
-    async fn open(file: &FileRef) -> Result<Arriving> {
-        let object = match file.store() {
-            Some(store) => store.get(&file.name(), Get::default()).await?,
-            None => {
-                let url = readable(file.path.as_os_str().as_encoded_bytes()).into_owned();
-                open_file(file.path.clone(), &file.name(), url, Get::default()).await?
-            }
-        };
-        let len = object.len();
-        let Object { body, url, .. } = object;
-        match (file.size, len) {
-            (Some(listed), Some(len)) if listed != len => {
-                let what = format!("{url}: listed with {listed} bytes, has {len}");
-                Err(Error::new(ErrorKind::Changed, what))
-            }
-            _ => Ok(Arriving { body: body.fuse(), url, len, got: 0, failed: None }),
-        }
-    }
-
-    /// The beginning, long enough to tell what it is; `None` if there is nothing.
-    async fn first(&mut self) -> Result<Option<Bytes>> {
-        let Some(mut first) = self.piece().await? else { return Ok(None) };
-        while first.len() < BLOCK
-            && let Some(piece) = self.piece().await?
-        {
-            first = [first, piece].concat().into();
-        }
-        Ok(Some(first))
-    }
-
-    /// The next piece, large enough to stay; `None` at the end, if that is where it should be.
-    async fn piece(&mut self) -> Result<Option<Bytes>> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
-        let first = loop {
-            match self.body.next().await.transpose()? {
-                Some(piece) if piece.is_empty() => {}
-                Some(piece) => break piece,
-                None => return self.ended().map(|()| None),
-            }
-        };
-        self.count(&first)?;
-        if first.len() >= LARGE {
-            return Ok(Some(first));
-        }
-        let mut gathered = Vec::from(first);
-        while gathered.len() < GATHERED {
-            let Some(Some(next)) = self.body.next().now_or_never() else { break };
-            match next.and_then(|piece| self.count(&piece).map(|()| piece)) {
-                Ok(piece) => gathered.extend_from_slice(&piece),
-                Err(error) => {
-                    self.failed = Some(error);
-                    break;
-                }
-            }
-        }
-        gathered.shrink_to_fit();
-        Ok(Some(gathered.into()))
-    }
-
-    fn count(&mut self, piece: &Bytes) -> Result<()> {
-        self.got += piece.len() as u64;
-        match self.len {
-            Some(len) if self.got > len => {
-                let what = format!("{}: more than the {len} bytes announced", self.url);
-                Err(Error::new(ErrorKind::Protocol, what))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn ended(&self) -> Result<()> {
-        match self.len {
-            Some(len) if self.got < len => {
-                let what = format!("{}: {} of {len} bytes", self.url, self.got);
-                Err(Error::new(ErrorKind::Truncated, what).passing())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// All of it, behind the beginning.
-    async fn all(mut self, first: Bytes) -> Result<Bytes> {
-        let mut data = Vec::from(first);
-        while let Some(piece) = self.piece().await? {
-            data.try_reserve(piece.len()).map_err(|_| {
-                Error::new(ErrorKind::Limit, format!("{}: no memory for {} bytes", self.url, self.got))
-            })?;
-            data.extend_from_slice(&piece);
-        }
-        Ok(data.into())
-    }
 }

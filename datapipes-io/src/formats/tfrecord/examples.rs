@@ -2,10 +2,9 @@
 
 use datapipes::{Context, Result};
 
-use super::records::Found;
 use super::{Example, TfRecords, place};
 use crate::File;
-use crate::formats::{Entries, Entry, Format};
+use crate::formats::{Entries, Format, Splitter};
 
 /// Reads TFRecord files whose records are `tf.train.Example`, in the order of the file.
 ///
@@ -49,13 +48,12 @@ impl Format for TfExamples {
     type Item = Example;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Example>> {
-        Ok(Box::new(self.records.records(file, cx).map(|found| match found {
-            Found::Record(data, number, offset) => {
-                Entry::from_result(Example::parse(data).map_err(|error| error.within(place(number, offset))))
-            }
-            Found::Bad(error) => Entry::Bad(None, error),
-            Found::Broken(error) => Entry::Broken(error),
-        })))
+        self.splitter().expect("there is one").open(file, cx)
+    }
+    fn splitter(&self) -> Option<Splitter<Example>> {
+        Some(self.records.splitter_by(|data, at| {
+            Example::parse(data).map_err(|error| error.within(place(at.record, at.offset)))
+        }))
     }
     fn settings(&self) -> String {
         self.records.settings()

@@ -1,14 +1,13 @@
 //! Reads the records of TFRecord files.
 
-use std::io::{self, Read};
-
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use datapipes::{Context, Error, ErrorKind, Result};
 
 use super::{FOOT, HEAD, check_data, place, stated_len, zlib};
 use crate::File;
-use crate::formats::compression::{self, Codec, Expansion};
-use crate::formats::{Entries, Entry, Format};
+use crate::formats::compression::{Codec, Expansion};
+use crate::formats::framing::{Frame, Framing, Part, Place, Splitter, records};
+use crate::formats::{Entries, Format};
 
 /// Reads the records of TFRecord files; what is in a record is up to you, or to [`TfExamples`](crate::formats::TfExamples).
 ///
@@ -16,9 +15,9 @@ use crate::formats::{Entries, Entry, Format};
 /// - Wrong data is an error in its place, and the next record follows. A wrong length ends the file, since nobody knows
 ///   where the next record begins. So does a cut, wherever it is, and so do zeros behind the last record.
 /// - An empty file has no records. A file cut exactly between two records cannot be told from a whole one.
-/// - Records are slices of the file, and keep it in memory. Of a compressed file they are copies of their own; it is
-///   inflated piece by piece as records are wanted. It is known by its first bytes, if those are not a good head of a record:
-///   gzip and zlib, as TensorFlow writes them, and the other codecs of [`Codec`].
+/// - Records are slices of the file, and keep it in memory; of a file that is read as it arrives, or compressed, of the piece
+///   that they came in. A compressed file is inflated piece by piece as records are wanted. It is known by its first bytes, if
+///   those are not a good head of a record: gzip and zlib, as TensorFlow writes them, and the other codecs of [`Codec`].
 ///
 /// Errors name the record, from 0, and the byte where it begins, in a compressed file that of its content.
 ///
@@ -46,7 +45,7 @@ pub struct TfRecords {
 
 impl Default for TfRecords {
     fn default() -> Self {
-        TfRecords { most: 2 << 30, unchecked: false, expansion: Expansion::default() }
+        TfRecords { most: 2 << 30, unchecked: false, expansion: Expansion::streamed() }
     }
 }
 
@@ -62,7 +61,8 @@ impl TfRecords {
     }
 
     /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
-    /// past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
+    /// past 1 MiB. By default any number of bytes, which are never in memory together, and 1100 times, which is more than gzip
+    /// can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
         self
@@ -73,16 +73,18 @@ impl TfRecords {
         TfRecords { unchecked: true, ..self }
     }
 
-    pub(super) fn records(&self, file: File, cx: &Context) -> Records {
-        let data = file.data;
-        // A record of 559903 bytes begins as gzip does; its checksum tells.
-        let is_record = data.first_chunk::<HEAD>().is_some_and(|head| stated_len(*head).is_ok());
-        let input = match Codec::of_magic(&data).filter(|_| !is_record) {
-            Some(codec) => Input::Stream(compression::reader(codec, data, self.expansion, cx)),
-            None if !is_record && zlib::is_zlib(&data) => Input::Stream(zlib::reader(data, self.expansion)),
-            None => Input::Whole(data),
-        };
-        Records { input, settings: self.clone(), number: 0, offset: 0, broken: false }
+    /// What cuts a file into records, and makes something of each and the words for its place.
+    pub(super) fn splitter_by<T: Send + 'static>(&self, read: ReadRecord<T>) -> Splitter<T> {
+        let framing = Records { most: self.most, unchecked: self.unchecked, read, refused: None };
+        Splitter::new(framing).expansion(self.expansion).packing(|data, _| {
+            // A record of 559903 bytes begins as gzip does; its checksum tells.
+            let is_record = data.first_chunk::<HEAD>().is_some_and(|head| stated_len(*head).is_ok());
+            Ok(match Codec::of_magic(data) {
+                _ if is_record => None,
+                Some(codec) => Some(codec.packing()),
+                None => zlib::is_zlib(data).then_some(zlib::ZLIB),
+            })
+        })
     }
 }
 
@@ -90,11 +92,10 @@ impl Format for TfRecords {
     type Item = Bytes;
 
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Bytes>> {
-        Ok(Box::new(self.records(file, cx).map(|found| match found {
-            Found::Record(data, ..) => Entry::item(data),
-            Found::Bad(error) => Entry::Bad(None, error),
-            Found::Broken(error) => Entry::Broken(error),
-        })))
+        self.splitter().expect("there is one").open(file, cx)
+    }
+    fn splitter(&self) -> Option<Splitter<Bytes>> {
+        Some(self.splitter_by(|data, _| Ok(data)))
     }
     fn settings(&self) -> String {
         if self.unchecked { "unchecked".to_owned() } else { String::new() }
@@ -104,168 +105,95 @@ impl Format for TfRecords {
     }
 }
 
-/// What is found in a file.
-pub(super) enum Found {
-    /// A record, its number, and where it begins.
-    Record(Bytes, u64, u64),
-    Bad(Error),
-    Broken(Error),
+/// Makes something of a record that is at a place.
+pub(super) type ReadRecord<T> = fn(Bytes, Place) -> Result<T>;
+
+/// Finds records.
+struct Records<T> {
+    most: u64,
+    unchecked: bool,
+    read: ReadRecord<T>,
+    refused: Option<Refused>,
 }
 
-/// The records of a file.
-pub(super) struct Records {
-    input: Input,
-    settings: TfRecords,
-    number: u64,
-    offset: u64,
-    broken: bool,
+/// A record that is too large, of which its beginning was passed over.
+#[derive(Clone, Copy)]
+struct Refused {
+    at: Place,
+    length: u64,
+    /// So much of it, with its head and checksums, was passed over.
+    done: u64,
 }
 
-impl Records {
-    fn next_record(&mut self) -> Result<Option<(u64, Result<Bytes>)>> {
-        let cut = |what: &str, got: u64, want: u64| {
-            let what = format!("its {what} has {got} of {want} bytes");
-            Err(Error::new(ErrorKind::Truncated, what))
-        };
-        let head = match self.input.array::<HEAD>()? {
-            Ok(head) => head,
-            Err(0) => return Ok(None),
-            Err(there) => return cut("head", there as u64, HEAD as u64),
-        };
-        let length = stated_len(head)?;
-        if let Some(there) = self.input.left().filter(|&left| length > left) {
-            return cut("data", there, length);
-        }
-        let data = if length > self.settings.most {
-            let skipped = self.input.skip(length)?;
-            if skipped < length {
-                return cut("data", skipped, length);
-            }
-            let what = format!("it has {length} bytes, at most {} are allowed", self.settings.most);
-            Err(Error::new(ErrorKind::Limit, what))
-        } else {
-            let data = self.input.take(length)?;
-            if (data.len() as u64) < length {
-                return cut("data", data.len() as u64, length);
-            }
-            Ok(data)
-        };
-        let foot = match self.input.array::<FOOT>()? {
-            Ok(foot) => foot,
-            Err(there) => return cut("checksum", there as u64, FOOT as u64),
-        };
-        let checked = data.and_then(|data| {
-            if !self.settings.unchecked {
-                check_data(&data, foot)?;
-            }
-            Ok(data)
-        });
-        Ok(Some((length, checked)))
+impl<T> Clone for Records<T> {
+    fn clone(&self) -> Self {
+        Records { ..*self }
     }
 }
 
-impl Iterator for Records {
-    type Item = Found;
-
-    fn next(&mut self) -> Option<Found> {
-        if self.broken {
-            return None;
-        }
-        let (number, offset) = (self.number, self.offset);
-        let named = |error: Error| error.within(place(number, offset));
-        match self.next_record() {
-            Err(error) => {
-                self.broken = true;
-                Some(Found::Broken(named(error)))
-            }
-            Ok(None) => None,
-            Ok(Some((length, record))) => {
-                self.number += 1;
-                self.offset = offset.saturating_add(length).saturating_add((HEAD + FOOT) as u64);
-                Some(match record {
-                    Ok(data) => Found::Record(data, number, offset),
-                    Err(error) => Found::Bad(named(error)),
-                })
-            }
-        }
-    }
+fn named(at: Place, error: Error) -> Error {
+    error.within(place(at.record, at.offset))
 }
 
-/// The bytes of a file, or of what it inflates to.
-enum Input {
-    Whole(Bytes),
-    Stream(Box<dyn Read + Send>),
+/// A file that ends within a record of this length, behind so many bytes of it.
+fn cut(at: Place, length: u64, there: u64) -> Error {
+    let (head, data) = (HEAD as u64, length.saturating_add(HEAD as u64));
+    let (what, got, want) = match there {
+        _ if there < head => ("head", there, head),
+        _ if there < data => ("data", there - head, length),
+        _ => ("checksum", there - data, FOOT as u64),
+    };
+    named(at, Error::new(ErrorKind::Truncated, format!("its {what} has {got} of {want} bytes")))
 }
 
-/// So many bytes are asked for before there is anything to show for it.
-const TRUSTED: u64 = 1 << 20;
+impl<T: Send + 'static> Framing for Records<T> {
+    type Item = T;
 
-impl Input {
-    /// The next bytes, or how many there still are.
-    fn array<const N: usize>(&mut self) -> Result<Result<[u8; N], usize>> {
-        let mut array = [0; N];
-        let there = match self {
-            Input::Whole(data) => match data.first_chunk() {
-                Some(bytes) => {
-                    array = *bytes;
-                    data.advance(N);
-                    N
+    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+        let there = data.len() as u64;
+        let Refused { at, length, done } = match self.refused.take() {
+            Some(refused) => refused,
+            None => match data.first_chunk::<HEAD>() {
+                Some(head) => {
+                    let length = stated_len(*head).map_err(|error| named(at, error))?;
+                    Refused { at, length, done: 0 }
                 }
-                None => data.len(),
+                None if ended => return Err(cut(at, u64::MAX, there)),
+                None => return Ok(Frame::More(HEAD)),
             },
-            Input::Stream(reader) => {
-                let mut there = 0;
-                while there < N {
-                    match reader.read(&mut array[there..]) {
-                        Ok(0) => break,
-                        Ok(more) => there += more,
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                        Err(error) => return Err(unpack(error)),
-                    }
-                }
-                there
-            }
         };
-        Ok(if there == N { Ok(array) } else { Err(there) })
-    }
-
-    /// The next bytes: a slice, or a buffer. Fewer if there are no more.
-    fn take(&mut self, most: u64) -> Result<Bytes> {
-        match self {
-            Input::Whole(data) => {
-                Ok(data.split_to(usize::try_from(most).unwrap_or(usize::MAX).min(data.len())))
+        let left = length.saturating_add((HEAD + FOOT) as u64) - done;
+        let is_large = length > self.most;
+        match () {
+            () if left <= there && is_large => {
+                let most = self.most;
+                let what = format!("it has {length} bytes, at most {most} are allowed (`max_record`)");
+                let error = named(at, Error::new(ErrorKind::Limit, what));
+                Ok(Frame::cut(left as usize, Part::Bad(error)))
             }
-            Input::Stream(reader) => {
-                let mut taken = Vec::with_capacity(most.min(TRUSTED) as usize);
-                reader.by_ref().take(most).read_to_end(&mut taken).map_err(unpack)?;
-                Ok(taken.into())
+            () if left <= there => Ok(Frame::cut(left as usize, Part::Record)),
+            () if ended => Err(cut(at, length, done + there)),
+            () if is_large && there > 1 => {
+                // A byte stays, so that it is seen if the file ends before the record does.
+                self.refused = Some(Refused { at, length, done: done + there - 1 });
+                Ok(Frame::cut(data.len() - 1, Part::Refused))
             }
+            () if is_large => {
+                self.refused = Some(Refused { at, length, done });
+                Ok(Frame::More(2))
+            }
+            () => Ok(Frame::More(usize::try_from(left).unwrap_or(usize::MAX))),
         }
     }
 
-    /// Passes by the next bytes; fewer if there are no more.
-    fn skip(&mut self, most: u64) -> Result<u64> {
-        match self {
-            Input::Whole(data) => {
-                let skipped = usize::try_from(most).unwrap_or(usize::MAX).min(data.len());
-                data.advance(skipped);
-                Ok(skipped as u64)
+    fn entries(self, data: Bytes, at: Place) -> Entries<T> {
+        records(Records { refused: None, ..self }, data, at, |framing, data, range, at| {
+            let record = data.slice(range.start + HEAD..range.end - FOOT);
+            if !framing.unchecked {
+                let foot = data[range.end - FOOT..range.end].try_into().expect("it has this length");
+                check_data(&record, foot).map_err(|error| named(at, error))?;
             }
-            Input::Stream(reader) => {
-                io::copy(&mut reader.by_ref().take(most), &mut io::sink()).map_err(unpack)
-            }
-        }
+            (framing.read)(record, at)
+        })
     }
-
-    /// How many bytes follow, where that is known.
-    fn left(&self) -> Option<u64> {
-        match self {
-            Input::Whole(data) => Some(data.len() as u64),
-            Input::Stream(_) => None,
-        }
-    }
-}
-
-fn unpack(error: io::Error) -> Error {
-    compression::unpack(error, ErrorKind::Corrupt, "while it was inflated")
 }

@@ -176,7 +176,7 @@ fn row_101_a_record_above_the_limit_is_refused_and_the_next_one_follows() {
     for data in [data.clone(), gzip(&data), zlib(&data)] {
         let read = read_all(TfRecords::new().max_record(3), data);
         assert_eq!(texts(&read), ["one", "Limit", "two"]);
-        assert!(message(&read[1]).ends_with("it has 5 bytes, at most 3 are allowed"));
+        assert!(message(&read[1]).ends_with("it has 5 bytes, at most 3 are allowed (`max_record`)"));
     }
 }
 

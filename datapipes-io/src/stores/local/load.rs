@@ -12,6 +12,7 @@ use futures::stream::FuturesOrdered;
 use super::buffers::Buffers;
 use super::{failed, is_interrupted, retried};
 use crate::file::readable;
+use crate::stores::{Get, Store};
 use crate::{File, FileRef};
 
 /// Reads files whole; see [`FileRefGraph::load_files`](crate::FileRefGraph::load_files).
@@ -54,38 +55,10 @@ impl LoadFiles {
 impl Pipe<FileRef> for LoadFiles {
     type Out = File;
 
-    fn apply(&self, mut input: Items<FileRef>, cx: &Context) -> Items<File> {
-        let (buffers, cx) = (self.buffers.clone(), cx.clone());
-        Items::generate(async move |out| {
-            // Files that are asked for together share one hop to a blocking thread.
-            while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
-                let is_local =
-                    |item: &Result<Item<FileRef>>| item.as_ref().is_ok_and(|f| f.store().is_none());
-                let files: Vec<_> = files.into_iter().collect();
-                if !files.iter().all(is_local) {
-                    // Each of them is waited for; together they take as long as one.
-                    let mut files: FuturesOrdered<_> =
-                        files.into_iter().map(|item| load_any(item, buffers.clone(), cx.clone())).collect();
-                    while let Some(file) = files.next().await {
-                        out.emit(file).await;
-                    }
-                    continue;
-                }
-                let (buffers, context) = (buffers.clone(), cx.clone());
-                let read = cx.blocking(move || {
-                    let load =
-                        |item: Item<FileRef>| named(item).try_map(|file| load(&file, &buffers, &context));
-                    files.into_iter().map(|item| item.and_then(load)).collect::<Vec<_>>()
-                });
-                match read.await {
-                    Err(error) => out.emit(Err(error)).await,
-                    Ok(files) => {
-                        for file in files {
-                            out.emit(file).await;
-                        }
-                    }
-                }
-            }
+    fn apply(&self, input: Items<FileRef>, cx: &Context) -> Items<File> {
+        loaded(input, Loading { buffers: self.buffers.clone(), most: u64::MAX, cx: cx.clone() }, |loaded| {
+            let Loaded::Whole(file) = loaded else { unreachable!("no file is too large") };
+            file
         })
     }
     fn is_shardable(&self) -> bool {
@@ -103,6 +76,94 @@ impl Pipe<FileRef> for LoadFiles {
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
     }
+}
+
+/// A file that was loaded, or is too large for that.
+#[derive(Clone, Debug)]
+pub(crate) enum Loaded {
+    Whole(File),
+    Large(FileRef),
+}
+
+/// Loads files up to a size, and says of the others how large they are, where that can be known.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenFiles {
+    load: LoadFiles,
+    most: u64,
+}
+
+impl OpenFiles {
+    pub(crate) fn up_to(most: u64) -> Self {
+        OpenFiles { load: LoadFiles::new(), most }
+    }
+}
+
+impl Pipe<FileRef> for OpenFiles {
+    type Out = Loaded;
+
+    fn apply(&self, input: Items<FileRef>, cx: &Context) -> Items<Loaded> {
+        let (buffers, cx) = (self.load.buffers.clone(), cx.clone());
+        loaded(input, Loading { buffers, most: self.most, cx }, |loaded| loaded)
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+    fn arity(&self) -> Arity {
+        Arity::One
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_settings(format_args!("whole up to {} bytes", self.most))
+    }
+    fn weigh(&self, loaded: &Loaded) -> Option<usize> {
+        Some(match loaded {
+            Loaded::Whole(file) => file.weight(),
+            Loaded::Large(_) => size_of::<Loaded>(),
+        })
+    }
+}
+
+/// How files are loaded.
+#[derive(Clone)]
+struct Loading {
+    buffers: Arc<Buffers>,
+    /// Larger ones are not.
+    most: u64,
+    cx: Context,
+}
+
+fn loaded<T: Send + 'static>(mut input: Items<FileRef>, loading: Loading, made: fn(Loaded) -> T) -> Items<T> {
+    Items::generate(async move |out| {
+        // Files that are asked for together share one hop to a blocking thread.
+        while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
+            let is_local = |item: &Result<Item<FileRef>>| item.as_ref().is_ok_and(|f| f.store().is_none());
+            let files: Vec<_> = files.into_iter().collect();
+            if !files.iter().all(is_local) {
+                // Each of them is waited for; together they take as long as one.
+                let mut files: FuturesOrdered<_> =
+                    files.into_iter().map(|item| loading.clone().load_any(item)).collect();
+                while let Some(file) = files.next().await {
+                    out.emit(file.map(|file| file.map(made))).await;
+                }
+                continue;
+            }
+            let here = loading.clone();
+            let read = loading.cx.blocking(move || {
+                let load = |item: Item<FileRef>| named(item).try_map(|file| here.load(file));
+                files.into_iter().map(|item| item.and_then(load)).collect::<Vec<_>>()
+            });
+            match read.await {
+                Err(error) => out.emit(Err(error)).await,
+                Ok(files) => {
+                    for file in files {
+                        out.emit(file.map(|file| file.map(made))).await;
+                    }
+                }
+            }
+        }
+    })
 }
 
 /// Most files read in one hop.
@@ -123,35 +184,60 @@ pub(super) fn named(file: Item<FileRef>) -> Item<FileRef> {
     }
 }
 
-/// A file, wherever it is.
-async fn load_any(item: Result<Item<FileRef>>, buffers: Arc<Buffers>, cx: Context) -> Result<Item<File>> {
-    let item = named(item?);
-    let Some(store) = item.store().cloned() else {
-        let context = cx.clone();
-        return cx.blocking(move || item.try_map(|file| load(&file, &buffers, &context))).await?;
-    };
-    let name = item.name().into_owned();
-    let outcome = match store.read(&name).await {
-        Ok(data) => match item.size {
+impl Loading {
+    /// A file, wherever it is.
+    async fn load_any(self, item: Result<Item<FileRef>>) -> Result<Item<Loaded>> {
+        let item = named(item?);
+        let Some(store) = item.store().cloned() else {
+            let cx = self.cx.clone();
+            return cx.blocking(move || item.try_map(|file| self.load(file))).await?;
+        };
+        let outcome = self.load_stored(&item, &store).await;
+        item.try_map(|_| outcome)
+    }
+
+    /// An object of a store.
+    async fn load_stored(&self, file: &FileRef, store: &Arc<dyn Store>) -> Result<Loaded> {
+        let name = file.name();
+        let large = |size| Ok(Loaded::Large(file.clone().with_size(size)));
+        let data = match file.size {
+            Some(size) if size > self.most => return large(Some(size)),
+            None if self.most < u64::MAX => {
+                // One request, whose answer says how large it is.
+                let object = store.get(&name, Get::default()).await?;
+                match object.len() {
+                    Some(size) if size <= self.most => object.bytes().await?,
+                    size => return large(size),
+                }
+            }
+            _ => store.read(&name).await?,
+        };
+        match file.size {
             Some(listed) if listed != data.len() as u64 => {
                 let what = format!("{}: listed with {listed} bytes, has {}", store.url_of(&name), data.len());
                 Err(Error::new(ErrorKind::Changed, what))
             }
-            _ => Ok(File::new(name, data)),
-        },
-        Err(error) => Err(error),
-    };
-    item.try_map(|_| outcome)
-}
-
-fn load(file: &FileRef, buffers: &Arc<Buffers>, cx: &Context) -> Result<File> {
-    match retried(cx, || read(file, buffers, cx)) {
-        Ok(Ok(data)) => Ok(File::new(file.name(), data)),
-        Ok(Err((kind, what))) => {
-            let path = readable(file.path.as_os_str().as_encoded_bytes());
-            Err(Error::new(kind, format!("{path}: {what}")))
+            _ => Ok(Loaded::Whole(File::new(name, data))),
         }
-        Err(error) => Err(failed(&file.path, error)),
+    }
+
+    /// A file of this machine.
+    fn load(&self, file: FileRef) -> Result<Loaded> {
+        if self.most < u64::MAX
+            && let Ok(known) = fs::metadata(&file.path)
+            && known.is_file()
+            && known.len() > self.most
+        {
+            return Ok(Loaded::Large(file.with_size(Some(known.len()))));
+        }
+        match retried(&self.cx, || read(&file, &self.buffers, &self.cx)) {
+            Ok(Ok(data)) => Ok(Loaded::Whole(File::new(file.name(), data))),
+            Ok(Err((kind, what))) => {
+                let path = readable(file.path.as_os_str().as_encoded_bytes());
+                Err(Error::new(kind, format!("{path}: {what}")))
+            }
+            Err(error) => Err(failed(&file.path, error)),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod store;
 
 pub use list::{ListFiles, list_files};
 pub use load::LoadFiles;
+pub(crate) use load::{Loaded, OpenFiles};
 #[cfg(feature = "mmap")]
 pub use map::MapFiles;
 pub use store::Local;

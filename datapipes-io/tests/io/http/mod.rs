@@ -4,6 +4,7 @@ mod answers;
 mod connections;
 mod h2;
 mod listing;
+mod records;
 mod redirects;
 mod secrets;
 mod tls;

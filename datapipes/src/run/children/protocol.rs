@@ -58,6 +58,7 @@ pub(crate) struct RunFacts {
     pub epoch: u64,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
+    pub max_inflated: Option<u64>,
     pub round: u64,
 }
 
@@ -95,7 +96,8 @@ impl Order {
                 let uneven = Uneven::number(run.uneven);
                 let Rank { index, world } = run.rank;
                 let (index, world) = (index as u64, world as u64);
-                for n in [*number, run.seed, run.epoch, index, world, uneven, run.round, u64::from(*alone)] {
+                let (inflated, alone) = (run.max_inflated.unwrap_or(u64::MAX), u64::from(*alone));
+                for n in [*number, run.seed, run.epoch, index, world, uneven, inflated, run.round, alone] {
                     to.number(n);
                 }
                 match grants {
@@ -125,15 +127,16 @@ impl Order {
         Ok(match u8::decode(from)? {
             0 => Order::Hello,
             1 => {
-                let mut n = [0; 8];
+                let mut n = [0; 9];
                 for n in &mut n {
                     *n = from.number()?;
                 }
-                let [number, seed, epoch, index, world, uneven, round, alone] = n;
+                let [number, seed, epoch, index, world, uneven, inflated, round, alone] = n;
                 let uneven = Uneven::from_number(uneven)
                     .ok_or_else(|| damaged(format_args!("{uneven} is no rule for uneven ranks")))?;
                 let rank = Rank { index: index as usize, world: world as usize };
-                let run = RunFacts { seed, epoch, rank, uneven, round };
+                let max_inflated = Some(inflated).filter(|&bytes| bytes < u64::MAX);
+                let run = RunFacts { seed, epoch, rank, uneven, max_inflated, round };
                 let facts = JobFacts { number, run, alone: alone != 0 };
                 let grants = bool::decode(from)?.then(|| -> Result<Grants> {
                     let wanted = (DType::decode(from)?, usize::decode(from)?);
@@ -290,6 +293,7 @@ mod tests {
             epoch: 3,
             rank: Rank { index: 1, world: 4 },
             uneven: Some(Uneven::Pad),
+            max_inflated: Some(1 << 30),
             round: 9,
         };
         let facts = JobFacts { number: 7, run, alone: true };

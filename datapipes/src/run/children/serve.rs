@@ -147,6 +147,7 @@ impl Part {
             epoch: facts.run.epoch,
             rank: facts.run.rank,
             uneven: facts.run.uneven,
+            max_inflated: facts.run.max_inflated,
             cancelled: cancelled.clone(),
             offload: Some(Arc::new(Scope::new(Handle::current(), None))),
             shared: self.shared(facts.run.epoch),

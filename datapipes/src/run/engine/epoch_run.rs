@@ -172,8 +172,8 @@ impl EpochRun {
 
     #[cfg(target_os = "linux")]
     pub(super) fn run_facts(&self, round: u64) -> RunFacts {
-        let RunInfo { seed, epoch, rank, uneven, .. } = self.info;
-        RunFacts { seed, epoch, rank, uneven, round }
+        let RunInfo { seed, epoch, rank, uneven, max_inflated, .. } = self.info;
+        RunFacts { seed, epoch, rank, uneven, max_inflated, round }
     }
 
     /// The rows that a node fills in one stream of items.

@@ -115,6 +115,7 @@ impl Engine {
             epoch,
             rank: share.rank,
             uneven: share.uneven,
+            max_inflated: self.settings.max_inflated,
             cancelled: Arc::new(AtomicBool::new(false)),
             offload,
             shared: Arc::default(),

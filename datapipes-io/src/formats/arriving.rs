@@ -1,0 +1,141 @@
+//! The bytes of a file as they arrive, from wherever it is.
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+use futures::stream::Fuse;
+use futures::{FutureExt, StreamExt};
+
+use crate::FileRef;
+use crate::file::readable;
+use crate::stores::local::open_file;
+use crate::stores::{Body, Get, Object};
+
+/// A smaller piece may be a slice of a network's buffer, which would stay as long as a part of it.
+const LARGE: usize = 256 << 10;
+/// Small pieces are gathered up to so many bytes.
+const GATHERED: usize = 1 << 20;
+
+/// The body of an object, or of what follows a place in it.
+pub(super) struct Arriving {
+    body: Fuse<Body>,
+    url: String,
+    version: Option<String>,
+    /// How long it is, where that was announced, and how much of it has come.
+    len: Option<u64>,
+    got: u64,
+    /// What came while pieces were gathered, and is told after them.
+    failed: Option<Error>,
+}
+
+impl Arriving {
+    pub(super) async fn open(file: &FileRef, get: Get) -> Result<Arriving> {
+        let is_part = get.range.is_some();
+        let object = match file.store() {
+            Some(store) => store.get(&file.name(), get).await?,
+            None => {
+                let url = readable(file.path.as_os_str().as_encoded_bytes()).into_owned();
+                open_file(file.path.clone(), &file.name(), url, get).await?
+            }
+        };
+        let len = object.len();
+        let Object { body, url, meta, .. } = object;
+        let whole = if is_part { meta.size } else { len };
+        match (file.size, whole) {
+            (Some(listed), Some(len)) if listed != len => {
+                let what = format!("{url}: listed with {listed} bytes, has {len}");
+                Err(Error::new(ErrorKind::Changed, what))
+            }
+            _ => Ok(Arriving { body: body.fuse(), url, version: meta.version, len, got: 0, failed: None }),
+        }
+    }
+
+    /// How long it is, where that was announced.
+    pub(super) fn len(&self) -> Option<u64> {
+        self.len
+    }
+
+    /// What tells this content from an earlier or later one.
+    pub(super) fn version(&self) -> Option<&String> {
+        self.version.as_ref()
+    }
+
+    /// What is wrong with the body, if that was seen.
+    pub(super) fn failed(&mut self) -> Option<Error> {
+        self.failed.take()
+    }
+
+    /// The beginning, `least` bytes of it if there are so many; `None` if there is nothing.
+    pub(super) async fn first(&mut self, least: usize) -> Result<Option<Bytes>> {
+        let Some(mut first) = self.piece().await? else { return Ok(None) };
+        while first.len() < least
+            && let Some(piece) = self.piece().await?
+        {
+            first = [first, piece].concat().into();
+        }
+        Ok(Some(first))
+    }
+
+    /// The next piece, large enough to stay; `None` at the end, if that is where it should be.
+    pub(super) async fn piece(&mut self) -> Result<Option<Bytes>> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let first = loop {
+            match self.body.next().await.transpose()? {
+                Some(piece) if piece.is_empty() => {}
+                Some(piece) => break piece,
+                None => return self.ended().map(|()| None),
+            }
+        };
+        self.count(&first)?;
+        if first.len() >= LARGE {
+            return Ok(Some(first));
+        }
+        let mut gathered = Vec::from(first);
+        while gathered.len() < GATHERED {
+            let Some(Some(next)) = self.body.next().now_or_never() else { break };
+            match next.and_then(|piece| self.count(&piece).map(|()| piece)) {
+                Ok(piece) => gathered.extend_from_slice(&piece),
+                Err(error) => {
+                    self.failed = Some(error);
+                    break;
+                }
+            }
+        }
+        gathered.shrink_to_fit();
+        Ok(Some(gathered.into()))
+    }
+
+    fn count(&mut self, piece: &Bytes) -> Result<()> {
+        self.got += piece.len() as u64;
+        match self.len {
+            Some(len) if self.got > len => {
+                let what = format!("{}: more than the {len} bytes announced", self.url);
+                Err(Error::new(ErrorKind::Protocol, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ended(&self) -> Result<()> {
+        match self.len {
+            Some(len) if self.got < len => {
+                let what = format!("{}: {} of {len} bytes", self.url, self.got);
+                Err(Error::new(ErrorKind::Truncated, what).passing())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All of it, after the beginning.
+    pub(super) async fn all(mut self, first: Bytes) -> Result<Bytes> {
+        let mut data = Vec::from(first);
+        while let Some(piece) = self.piece().await? {
+            data.try_reserve(piece.len()).map_err(|_| {
+                Error::new(ErrorKind::Limit, format!("{}: no memory for {} bytes", self.url, self.got))
+            })?;
+            data.extend_from_slice(&piece);
+        }
+        Ok(data.into())
+    }
+}

@@ -1,0 +1,178 @@
+//! Finds the batches of a stream.
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_buffer::Buffer;
+use arrow_ipc::MessageHeader;
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Result};
+
+use super::decode::{Decoder, Found, Message, find, find_in};
+use super::ipc::{corrupt, is_file};
+use super::rows;
+use crate::formats::compression::Expansion;
+use crate::formats::framing::{Frame, Framing, Part, Place, records};
+use crate::formats::{Entries, Row};
+
+/// Finds batches; what comes before them, schema and dictionaries, it keeps.
+#[derive(Clone)]
+pub(super) struct Batches {
+    columns: Option<Arc<[String]>>,
+    expansion: Expansion,
+    max_batch: u64,
+    counts_rows: bool,
+    /// How long the stream is, where that is known.
+    len: Option<u64>,
+    decoder: Option<Arc<Decoder>>,
+    /// Where the end marker ended, and began.
+    ended: Option<(u64, u64)>,
+}
+
+impl Batches {
+    pub(super) fn new(
+        columns: Option<Arc<[String]>>,
+        expansion: Expansion,
+        max_batch: u64,
+        counts_rows: bool,
+    ) -> Self {
+        Batches { columns, expansion, max_batch, counts_rows, len: None, decoder: None, ended: None }
+    }
+
+    /// How many bytes a message may become of which, and of what is before it, there are so many.
+    fn most(&self, there: u64) -> u64 {
+        self.expansion.most(self.len.unwrap_or(there))
+    }
+
+    /// What a message says, and whether it is a batch.
+    fn take(&mut self, data: &[u8], message: &Message<'_>, at: Place) -> Result<Part> {
+        let Some(decoder) = &mut self.decoder else {
+            let schema = message.head.header_as_schema().ok_or_else(no_schema)?;
+            let most = self.most(at.offset + data.len() as u64);
+            self.decoder = Some(Arc::new(Decoder::new(schema, self.columns.as_deref(), most)?));
+            return Ok(Part::Head);
+        };
+        if message.head.header_type() == MessageHeader::DictionaryBatch {
+            // Without it nothing that follows is right.
+            let data = Bytes::copy_from_slice(data);
+            let taken = Arc::make_mut(decoder).dictionary(&data, message);
+            return taken.map(|()| Part::Head).map_err(|error| error.within("its dictionary"));
+        }
+        if !self.counts_rows {
+            return Ok(Part::Record);
+        }
+        let batch = decoder.batch(&Bytes::copy_from_slice(data), message);
+        Ok(Part::Records(rows::count(&batch)))
+    }
+}
+
+fn no_schema() -> Error {
+    corrupt("neither an Arrow file nor a stream: it does not begin with a schema")
+}
+
+impl Framing for Batches {
+    type Item = RecordBatch;
+
+    fn begin(&mut self, len: u64) {
+        self.len = Some(len);
+    }
+
+    fn is_whole(&self, first: &[u8]) -> bool {
+        is_file(first)
+    }
+
+    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+        if let Some((end, marker)) = self.ended {
+            let left = self.len.map_or("more".to_owned(), |len| (len - end).to_string());
+            return Err(corrupt(format!("{left} bytes behind the end marker at byte {marker}")));
+        }
+        let has_schema = self.decoder.is_some();
+        let named = |error: Error| match has_schema {
+            true => error.within(format_args!("batch {} at byte {}", at.line, at.offset)),
+            false => error,
+        };
+        let wrong = |error: Error| match has_schema {
+            true => named(error),
+            false => error.within("the schema"),
+        };
+        let mut copy: Option<Buffer> = None;
+        let found = find_in(data, 0, false, &mut copy).map_err(wrong)?;
+        let most = self.max_batch;
+        let too_large = |len: u64| {
+            let what = format!("it has {len} bytes, at most {most} are allowed (`max_batch`)");
+            named(Error::new(ErrorKind::Limit, what))
+        };
+        match found {
+            Found::More(wanted) if wanted > most => Err(too_large(wanted)),
+            Found::More(wanted) if !ended => Ok(Frame::More(wanted as usize)),
+            Found::More(_) => match find(data, 0, &mut None) {
+                Err(error) => Err(wrong(error)),
+                Ok(_) => Err(named(corrupt("no message is there"))),
+            },
+            Found::Marker(_) | Found::End if !has_schema => Err(no_schema()),
+            Found::End => Err(named(corrupt("no message is there"))),
+            Found::Marker(len) => {
+                self.ended = Some((at.offset + len as u64, at.offset));
+                Ok(Frame::cut(len, Part::Blank))
+            }
+            Found::Message(message) => {
+                let len = message.body.end;
+                if len as u64 > most {
+                    return Err(too_large(len as u64));
+                }
+                let part = self.take(&data[..len], &message, at).map_err(named)?;
+                let lines = u64::from(!matches!(part, Part::Head));
+                Ok(Frame::Cut { len, lines, part })
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        match &self.decoder {
+            Some(_) => Ok(()),
+            None => Err(Error::new(ErrorKind::Truncated, "an empty file where Arrow is due")),
+        }
+    }
+
+    fn entries(self, data: Bytes, at: Place) -> Entries<RecordBatch> {
+        let plain = Batches { counts_rows: false, ..self };
+        records(plain, data, at, |framing, data, range, at| {
+            let data = data.slice(range);
+            let decoder = framing.decoder.as_ref().expect("a batch comes behind the schema");
+            let batch = match find(&data, 0, &mut None)? {
+                Found::Message(message) => decoder.batch(&data, &message),
+                Found::Marker(_) | Found::End | Found::More(_) => Err(corrupt("no message is there")),
+            };
+            batch.map_err(|error| error.within(format_args!("batch {} at byte {}", at.line, at.offset)))
+        })
+    }
+}
+
+/// Finds batches whose rows are counted.
+#[derive(Clone)]
+pub(super) struct RowsOf(pub(super) Batches);
+
+impl Framing for RowsOf {
+    type Item = Row;
+
+    fn begin(&mut self, len: u64) {
+        self.0.begin(len);
+    }
+
+    fn is_whole(&self, first: &[u8]) -> bool {
+        self.0.is_whole(first)
+    }
+
+    fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
+        self.0.frame(data, at, ended)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.0.finish()
+    }
+
+    fn entries(self, data: Bytes, at: Place) -> Entries<Row> {
+        let most = self.0.most(at.offset + data.len() as u64);
+        rows::rows(self.0.entries(data, at), most)
+    }
+}

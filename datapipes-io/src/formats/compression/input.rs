@@ -1,0 +1,169 @@
+//! The compressed bytes of a file: all there, or in pieces as they arrive.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, ErrorKind, Read};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+/// What a decoder reads from. Where the next piece has not arrived yet, reading is [`ErrorKind::WouldBlock`], nothing is
+/// lost, and the same call may be made again.
+pub(in crate::formats) struct Input {
+    now: Bytes,
+    /// How many bytes were read.
+    at: u64,
+    rest: Arc<Mutex<Pieces>>,
+}
+
+#[derive(Default)]
+struct Pieces {
+    pieces: VecDeque<Bytes>,
+    /// The bytes of all of them, and of those before.
+    pushed: u64,
+    ended: bool,
+}
+
+/// Where the pieces of an [`Input`] go.
+#[derive(Clone)]
+pub(in crate::formats) struct Feeder(Arc<Mutex<Pieces>>);
+
+impl Feeder {
+    fn lock(&self) -> MutexGuard<'_, Pieces> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::formats) fn push(&self, piece: Bytes) {
+        let mut pieces = self.lock();
+        pieces.pushed += piece.len() as u64;
+        pieces.pieces.push_back(piece);
+    }
+
+    pub(in crate::formats) fn end(&self) {
+        self.lock().ended = true;
+    }
+
+    /// How many bytes came so far.
+    pub(super) fn pushed(&self) -> u64 {
+        self.lock().pushed
+    }
+}
+
+impl Input {
+    /// A file that is all there.
+    pub(in crate::formats) fn whole(data: Bytes) -> Self {
+        let (mut input, feeder) = Input::arriving();
+        input.now = data;
+        feeder.end();
+        input
+    }
+
+    /// One that comes in pieces.
+    pub(in crate::formats) fn arriving() -> (Self, Feeder) {
+        let rest: Arc<Mutex<Pieces>> = Arc::default();
+        (Input { now: Bytes::new(), at: 0, rest: rest.clone() }, Feeder(rest))
+    }
+
+    /// The place of what comes next.
+    pub(in crate::formats) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The next piece; `None` at the end.
+    fn next(&mut self) -> io::Result<Option<Bytes>> {
+        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        match rest.pieces.pop_front() {
+            None if rest.ended => Ok(None),
+            None => Err(ErrorKind::WouldBlock.into()),
+            piece => Ok(piece),
+        }
+    }
+
+    /// The next bytes in one piece, `len` of them or, at the end, fewer.
+    pub(in crate::formats) fn peek(&mut self, len: usize) -> io::Result<&[u8]> {
+        while self.now.len() < len {
+            match self.next()? {
+                Some(piece) if self.now.is_empty() => self.now = piece,
+                Some(piece) => self.now = [&self.now[..], &piece].concat().into(),
+                None => break,
+            }
+        }
+        Ok(&self.now[..len.min(self.now.len())])
+    }
+
+    /// Whether so many bytes are there, or all that there will be.
+    #[cfg(feature = "lz4")]
+    pub(super) fn has(&self, len: u64) -> bool {
+        let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let there: usize = rest.pieces.iter().map(Bytes::len).sum();
+        rest.ended || (self.now.len() + there) as u64 >= len
+    }
+}
+
+impl BufRead for Input {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.now.is_empty() {
+            match self.next()? {
+                Some(piece) => self.now = piece,
+                None => break,
+            }
+        }
+        Ok(&self.now)
+    }
+
+    fn consume(&mut self, len: usize) {
+        self.at += len as u64;
+        let _ = self.now.split_to(len);
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let there = self.fill_buf()?;
+        let len = there.len().min(out.len());
+        out[..len].copy_from_slice(&there[..len]);
+        self.consume(len);
+        Ok(len)
+    }
+}
+
+/// One decoder after the other over the same input.
+pub(super) enum Turn<D> {
+    Between(Input),
+    Inside(D),
+    /// While it changes.
+    Lost,
+}
+
+impl<D: Read> Turn<D> {
+    /// Reads the content of one member, frame or stream after the other: whether one `begins`, or the file ends, its
+    /// decoder, and the input that this leaves.
+    pub(super) fn read(
+        &mut self,
+        out: &mut [u8],
+        begins: impl FnOnce(&mut Input) -> io::Result<bool> + Copy,
+        begin: impl Fn(Input) -> D,
+        end: impl Fn(D) -> Input,
+    ) -> io::Result<usize> {
+        loop {
+            match self {
+                Turn::Between(input) => {
+                    if !begins(input)? {
+                        return Ok(0);
+                    }
+                }
+                Turn::Inside(decoder) => {
+                    let read = decoder.read(out)?;
+                    if read > 0 {
+                        return Ok(read);
+                    }
+                }
+                Turn::Lost => return Ok(0),
+            }
+            *self = match std::mem::replace(self, Turn::Lost) {
+                Turn::Between(input) => Turn::Inside(begin(input)),
+                Turn::Inside(decoder) => Turn::Between(end(decoder)),
+                Turn::Lost => Turn::Lost,
+            };
+        }
+    }
+}

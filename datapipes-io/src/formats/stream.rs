@@ -1,0 +1,317 @@
+//! Reads records of files as their bytes arrive.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Context, Emitter, Error, ErrorKind, Facts, Item, Items, Origin, Pipe, Result, Work};
+use tracing::warn;
+
+use super::Format;
+use super::arriving::Arriving;
+use super::compression::Inflating;
+use super::framing::{Block, Place, Splitter, Step};
+use crate::stores::Get;
+use crate::stores::local::Loaded;
+use crate::{File, FileRef};
+
+/// Cuts files into blocks of whole records: small ones, which are there already, are one block.
+///
+/// It reads one file after the other. Blocks of a file have the origin of the file.
+pub(crate) struct SplitRecords<F: ?Sized>(pub(crate) Arc<F>);
+
+impl<F: ?Sized> fmt::Debug for SplitRecords<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SplitRecords").finish_non_exhaustive()
+    }
+}
+
+/// Where a file is to be gone on with.
+#[derive(Clone)]
+struct Stop {
+    /// The name of the file, and what tells its content from another.
+    name: String,
+    version: Option<String>,
+    packed: bool,
+    at: Place,
+    /// Which bytes before that have to be read again.
+    heads: Vec<(u64, u64)>,
+}
+
+crate::wire::wire_struct!(Stop { name, version, packed, at, heads });
+crate::wire::wire_struct!(Place { offset, record, line });
+
+impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
+    type Out = Block<F::Item>;
+
+    fn apply(&self, mut input: Items<Loaded>, cx: &Context) -> Items<Block<F::Item>> {
+        let (format, cx) = (self.0.clone(), cx.clone());
+        Items::generate(async move |out| {
+            let mut stop = match cx.kept::<Option<Stop>>() {
+                Ok(kept) => kept.flatten(),
+                Err(error) => return out.emit(Err(error)).await,
+            };
+            loop {
+                out.keep(&cx, || stop.clone());
+                let Some(file) = out.next_from(&mut input).await else { return };
+                let (file, origin) = file.into_parts();
+                let mut file =
+                    Reading { format: &format, out: &out, origin, cx: &cx, read: file, lost: false };
+                match file.give(stop.take()).await {
+                    Err(error) if file.lost => {
+                        // What follows would be taken for what is missing.
+                        warn!(file = %file.origin, %error, "an epoch cannot go on in the middle of a file");
+                        let error =
+                            Error::new(ErrorKind::Config, "cannot go on in this file").with_source(error);
+                        return file.emit(Block::failed(error)).await;
+                    }
+                    Err(error) => file.emit(Block::failed(error)).await,
+                    Ok(()) => {}
+                }
+            }
+        })
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order()
+    }
+    fn weigh(&self, block: &Block<F::Item>) -> Option<usize> {
+        Some(block.weight)
+    }
+}
+
+/// A file that is being cut.
+struct Reading<'a, F: Format + ?Sized> {
+    format: &'a Arc<F>,
+    out: &'a Emitter<Block<F::Item>>,
+    origin: Origin,
+    cx: &'a Context,
+    read: Loaded,
+    /// Whether it could not be gone on with where the epoch was stopped.
+    lost: bool,
+}
+
+impl<F: Format + ?Sized> Reading<'_, F> {
+    async fn emit(&self, block: Block<F::Item>) {
+        self.out.emit(Ok(Item::new(block, self.origin.clone()))).await;
+    }
+
+    async fn whole(&self, file: File) {
+        let format = self.format.clone();
+        let (first, weight) = (0, file.weight());
+        self.emit(Block { first, weight, open: Box::new(move |cx| format.open(file, cx)) }).await;
+    }
+
+    /// Gives its blocks, from a place on.
+    async fn give(&mut self, stop: Option<Stop>) -> Result<()> {
+        let file = match &self.read {
+            Loaded::Large(file) => file.clone(),
+            Loaded::Whole(file) => {
+                if let Some(stop) = stop.filter(|stop| stop.name == *file.name) {
+                    self.lost = true;
+                    let what = format!("stopped after byte {} of a larger file", stop.at.offset);
+                    return Err(Error::new(ErrorKind::Changed, what));
+                }
+                self.whole(file.clone()).await;
+                return Ok(());
+            }
+        };
+        let splitter = self.format.splitter();
+        let mut splitter = splitter.expect("only a format that has one is given files that are large");
+        let name = file.name().into_owned();
+        let stop = stop.filter(|stop| stop.name == name);
+        let goes_on = stop.is_some();
+        let opened = Source::open(&file, &mut splitter, stop, self.cx).await;
+        self.lost = goes_on && opened.is_err();
+        let mut source = match opened? {
+            Ok(source) => source,
+            Err(file) => {
+                self.whole(file).await;
+                return Ok(());
+            }
+        };
+        while !self.cx.is_cancelled() {
+            // The file itself comes again, and is opened there.
+            self.out.keep_holding(self.cx, |keep| {
+                keep.hold(self.cx.position(0).checked_sub(1));
+                let (at, heads) = splitter.place();
+                let (name, version, packed) = (name.clone(), source.version(), source.inflating.is_some());
+                Some(Stop { name, version, packed, at, heads: heads.to_vec() })
+            });
+            match splitter.step() {
+                Step::Block(block) => self.emit(block).await,
+                Step::End => break,
+                Step::More => match source.next(self.cx).await {
+                    Ok(Some(piece)) => splitter.push(piece),
+                    Ok(None) => splitter.end(),
+                    Err(error) => {
+                        if let Some(block) = splitter.flush() {
+                            self.emit(block).await;
+                        }
+                        return Err(error);
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+/// So much of a file is looked at to tell how it is compressed, if there is so much.
+const FIRST: usize = 64 << 10;
+
+/// The content of a file, from some place on.
+struct Source {
+    arriving: Option<Arriving>,
+    /// If it is compressed.
+    inflating: Option<Inflating>,
+    version: Option<String>,
+}
+
+impl Source {
+    /// Opens a file for what cuts it, or reads it whole if it has to be.
+    async fn open<T: Send + 'static>(
+        file: &FileRef,
+        splitter: &mut Splitter<T>,
+        stop: Option<Stop>,
+        cx: &Context,
+    ) -> Result<Result<Source, File>> {
+        let version = stop.as_ref().and_then(|stop| stop.version.clone());
+        let stop = match stop {
+            Some(stop) if !stop.packed => return Source::resume(file, splitter, stop).await.map(Ok),
+            stop => stop,
+        };
+        let mut arriving = Arriving::open(file, Get::default().of_version(version)).await?;
+        let first = arriving.first(FIRST).await?.unwrap_or_default();
+        let name = file.name();
+        let packing = (splitter.packing)(&first, &name)?;
+        let version = arriving.version().cloned();
+        let Some(packing) = packing else {
+            if splitter.is_whole(&first) {
+                return Ok(Err(File::new(name, arriving.all(first).await?)));
+            }
+            if let Some(len) = arriving.len() {
+                splitter.begin(len);
+            }
+            splitter.push(first);
+            return Ok(Ok(Source { arriving: Some(arriving), inflating: None, version }));
+        };
+        let inflating = Inflating::new(packing, arriving.len(), splitter.expansion, cx);
+        inflating.push(first);
+        let mut source = Source { arriving: Some(arriving), inflating: Some(inflating), version };
+        match stop {
+            Some(stop) => source.skip(splitter, &stop, cx).await?,
+            None => {
+                let first = source.next(cx).await?.unwrap_or_default();
+                if splitter.is_whole(&first) {
+                    let mut data = Vec::from(first);
+                    while let Some(piece) = source.next(cx).await? {
+                        data.extend_from_slice(&piece);
+                    }
+                    let name = super::Codec::of_name(&name).map_or(name.into_owned(), |(_, name)| name);
+                    return Ok(Err(File::new(name, data)));
+                }
+                splitter.push(first);
+            }
+        }
+        Ok(Ok(source))
+    }
+
+    /// Asks for what is read again, and for what follows, and for nothing else.
+    async fn resume<T: Send + 'static>(
+        file: &FileRef,
+        splitter: &mut Splitter<T>,
+        stop: Stop,
+    ) -> Result<Source> {
+        let Stop { version, at, heads, .. } = stop;
+        let get = |begin, end| Get::range(begin..end).of_version(version.clone());
+        let mut read = Vec::with_capacity(heads.len());
+        for (begin, end) in heads {
+            let mut arriving = Arriving::open(file, get(begin, end)).await?;
+            let first = arriving.first(0).await?.unwrap_or_default();
+            read.push(((begin, end), arriving.all(first).await?));
+        }
+        if let Some(len) = file.size {
+            splitter.begin(len);
+        }
+        splitter.resume(at, read)?;
+        let arriving = match file.size == Some(at.offset) {
+            true => None,
+            false => Some(Arriving::open(file, get(at.offset, u64::MAX)).await?),
+        };
+        Ok(Source { arriving, inflating: None, version })
+    }
+
+    /// Inflates what comes before a place, and leaves it out.
+    async fn skip<T: Send + 'static>(
+        &mut self,
+        splitter: &mut Splitter<T>,
+        stop: &Stop,
+        cx: &Context,
+    ) -> Result<()> {
+        let mut heads: Vec<_> = stop.heads.iter().map(|&head| (head, Vec::new())).collect();
+        let mut at = 0;
+        while at < stop.at.offset {
+            let Some(mut piece) = self.next(cx).await? else {
+                let what =
+                    format!("{at} bytes of content, and the epoch was stopped after {}", stop.at.offset);
+                return Err(Error::new(ErrorKind::Changed, what));
+            };
+            let end = at + piece.len() as u64;
+            for ((begin, until), data) in &mut heads {
+                let (from, to) = ((*begin).max(at), (*until).min(end));
+                if from < to {
+                    data.extend_from_slice(&piece[(from - at) as usize..(to - at) as usize]);
+                }
+            }
+            if end > stop.at.offset {
+                splitter.push(piece.split_off((stop.at.offset - at) as usize));
+            }
+            at = end;
+        }
+        splitter.resume(stop.at, heads.into_iter().map(|(head, data)| (head, data.into())).collect())
+    }
+
+    fn version(&self) -> Option<String> {
+        self.version.clone()
+    }
+
+    async fn piece(&mut self) -> Result<Option<Bytes>> {
+        match &mut self.arriving {
+            Some(arriving) => arriving.piece().await,
+            None => Ok(None),
+        }
+    }
+
+    /// The next piece of the content; `None` at the end.
+    async fn next(&mut self, cx: &Context) -> Result<Option<Bytes>> {
+        loop {
+            let Some(mut inflating) = self.inflating.take() else { return self.piece().await };
+            let (inflating, step) = cx
+                .blocking(move || {
+                    let step = inflating.step();
+                    (inflating, step)
+                })
+                .await?;
+            let inflating = self.inflating.insert(inflating);
+            match step? {
+                Some(piece) => return Ok(Some(piece).filter(|piece| !piece.is_empty())),
+                None => match &mut self.arriving {
+                    Some(arriving) => match arriving.piece().await? {
+                        Some(piece) => inflating.push(piece),
+                        None => inflating.end(),
+                    },
+                    None => inflating.end(),
+                },
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "formats"))]
+mod tests;

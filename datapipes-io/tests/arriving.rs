@@ -1,0 +1,174 @@
+//! How much memory it takes to read files that are much larger than that: their bytes are made as they are asked for.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::{DataLoader, Graph, Result};
+use datapipes_io::formats::{JsonLines, Lines};
+use datapipes_io::prelude::*;
+use datapipes_io::stores::{Body, Get, Meta, Object, Store};
+use futures::stream::{self, BoxStream};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn grown(bytes: usize) {
+    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
+// SAFETY: all is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        grown(layout.size());
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        grown(layout.size());
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        grown(size);
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most bytes that were alive at once beyond those before. One test at a time.
+fn peak<R>(run: impl FnOnce() -> R) -> (usize, R) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone: MutexGuard<'_, ()> = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let result = run();
+    (PEAK.load(Ordering::Relaxed).saturating_sub(before), result)
+}
+
+const MIB: usize = 1 << 20;
+
+/// Objects of one line over and over, made as they are asked for, 256 KiB at a time.
+#[derive(Debug)]
+struct Made {
+    /// Many of it.
+    block: Bytes,
+    size: u64,
+}
+
+impl Made {
+    fn of(line: &[u8], size: u64) -> Arc<Self> {
+        let times = (1 << 20) / line.len() + 1;
+        Arc::new(Made { block: line.repeat(times).into(), size: size - size % line.len() as u64 })
+    }
+}
+
+#[async_trait]
+impl Store for Made {
+    fn url(&self) -> &str {
+        "made:///"
+    }
+    async fn get(&self, key: &str, get: Get) -> Result<Object> {
+        let range = get.range.unwrap_or(0..self.size);
+        let range = range.start..range.end.min(self.size);
+        let (block, end) = (self.block.clone(), range.end);
+        let pieces = stream::unfold(range.start, move |at| {
+            let begin = (at % block.len() as u64) as usize;
+            let len = (block.len() - begin).min(256 << 10).min((end - at) as usize);
+            // As what comes from a network is: memory of its own.
+            let piece = Bytes::copy_from_slice(&block[begin..begin + len]);
+            async move { (len > 0).then_some((Ok(piece), at + len as u64)) }
+        });
+        let meta = Meta { size: Some(self.size), version: Some("1".into()), ..Meta::new(key) };
+        Ok(Object { meta, range, body: Body::stream(pieces), url: self.url_of(key) })
+    }
+    fn list(&self, _: &str) -> BoxStream<'static, Result<Meta>> {
+        Box::pin(stream::empty())
+    }
+}
+
+/// Reads so many items of an epoch; how many there were.
+fn read<T: Send + 'static>(graph: Graph<T>, items: usize) -> usize {
+    let loader = DataLoader::builder(graph).workers(2).memory(16 * MIB).build().unwrap();
+    loader.epoch(0).blocking().take(items).map(Result::unwrap).count()
+}
+
+/// Lines of 4 KiB.
+fn line() -> Vec<u8> {
+    let mut line: Vec<u8> = (0..4095u32).map(|n| b'a' + (n * n % 23) as u8).collect();
+    line.push(b'\n');
+    line
+}
+
+#[test]
+fn a_shard_of_ten_gigabytes_is_read_in_constant_memory() {
+    let store = Made::of(&line(), 10 << 30);
+    let lines = || store.clone().files(["shard"]).read_as(Lines::new());
+    for workers in [0, 2] {
+        let (peak, read) = peak(|| {
+            let loader = DataLoader::builder(lines()).workers(workers).memory(16 * MIB).build().unwrap();
+            loader.epoch(0).blocking().take(200 * MIB / 4096).map(Result::unwrap).count()
+        });
+        assert_eq!(read, 200 * MIB / 4096);
+        assert!(peak < 40 * MIB, "{workers} workers: {} MiB", peak / MIB);
+    }
+}
+
+#[test]
+#[ignore = "reads 10 GB"]
+fn a_shard_of_ten_gigabytes_is_read_to_its_end_in_constant_memory() {
+    let store = Made::of(&line(), 10 << 30);
+    let (peak, read) = peak(|| read(store.files(["shard"]).read_as(Lines::new()), usize::MAX));
+    assert_eq!(read, (10usize << 30) / 4096);
+    assert!(peak < 40 * MIB, "{} MiB", peak / MIB);
+}
+
+#[test]
+fn a_compressed_shard_is_read_in_constant_memory() {
+    use std::io::Write;
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    // Text that does not repeat itself, so that the file is not small.
+    let mut state = 1u64;
+    let text: Vec<u8> = (0..512 << 10)
+        .map(|n| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            if n % 4096 == 4095 { b'\n' } else { b'a' + (state >> 59) as u8 % 26 }
+        })
+        .collect();
+    packer.write_all(&text).unwrap();
+    // Members, one behind the other.
+    let store = Made::of(&packer.finish().unwrap(), 10 << 30);
+    let (peak, read) = peak(|| read(store.files(["shard.gz"]).read_as(Lines::new()), 64 * MIB / 4096));
+    assert_eq!(read, 64 * MIB / 4096);
+    assert!(peak < 40 * MIB, "{} MiB", peak / MIB);
+}
+
+#[test]
+fn six_files_of_json_stay_within_the_memory_of_the_loader() {
+    let mut line = format!("{{\"text\": \"{}\", \"n\": 7}}", "x".repeat(4000)).into_bytes();
+    line.push(b'\n');
+    let store = Made::of(&line, 137 << 20);
+    let files = store.files((0..6).map(|n| format!("{n}.jsonl")));
+    let graph = files.read_as(JsonLines::values());
+    let (peak, read) = peak(|| {
+        let loader = DataLoader::builder(graph).workers(2).memory(64 * MIB).build().unwrap();
+        // Into the second file, and the others have been asked for by then.
+        loader.epoch(0).blocking().take((150 << 20) / line.len()).map(Result::unwrap).count()
+    });
+    assert_eq!(read, (150 << 20) / line.len());
+    assert!(peak < 80 * MIB, "{} MiB", peak / MIB);
+}
