@@ -12,6 +12,9 @@ use proptest::prelude::*;
 #[path = "suite/graphs.rs"]
 #[allow(dead_code, reason = "the laws use the rest of it")]
 mod graphs;
+#[path = "suite/user_pipes.rs"]
+#[allow(dead_code, reason = "of the laws, too")]
+mod user_pipes;
 
 // Parts of graphs run in children of this executable.
 datapipes::before_main!();

@@ -15,6 +15,7 @@ mod iterating;
 mod kit;
 mod laws;
 mod messages;
+mod own_pipes;
 #[cfg(target_os = "linux")]
 mod processes;
 mod resume;

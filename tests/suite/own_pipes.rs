@@ -1,0 +1,301 @@
+//! What pipes of one's own say of the items that they hold and give: it is checked, and an epoch that was stopped goes on by it.
+
+use datapipes::pipes::BucketBatch;
+use datapipes::{
+    Arity, Context, DataLoader, Facts, Graph, Item, Items, Join, OnError, Order, Pipe, Result, testing,
+};
+use proptest::prelude::*;
+
+use crate::graphs::config;
+use crate::user_pipes::*;
+
+#[test]
+fn pipes_of_ones_own_keep_the_contract_with_errors_in_their_groups() {
+    let numbers = || Vec::from_iter(0..11u64);
+    for says in [Says::Lineage, Says::Role, Says::Both, Says::Neither] {
+        for size in [1, 3, 20] {
+            testing::check_pipe(&Groups(size, says), numbers());
+            testing::check_pipe(&Mixer { buffer: size, within_rank: false, says }, numbers());
+        }
+    }
+    testing::check_pipe(&Ahead(3, false), numbers());
+    testing::check_pipe(&Ahead(3, true), numbers());
+    let repeated = || vec![0, 0, 1, 1, 1, 2, 3, 3, 4u64];
+    testing::check_pipe(&Fresh(1), repeated());
+    testing::check_pipe(&Runs(10), repeated());
+    testing::check_pipe(&Window(3), numbers());
+    testing::check_pipe(&Echo(3), (0..7).collect());
+    testing::check_join(&Pair, (Vec::from_iter(0..6u64), Vec::from_iter(10..15u64)));
+    for goes_on in [GoesOn::Keeps, GoesOn::ByPosition, GoesOn::FromTheBeginning] {
+        testing::check_source(&Numbers { items: 20, goes_on });
+    }
+}
+
+/// A step over lists: grouping puts them behind each other, so that nothing is lost by it.
+#[derive(Clone, Debug)]
+enum Stage {
+    Map,
+    Batch(usize),
+    Bucket(usize),
+    Shuffle(usize),
+    Prefetch(usize),
+    Groups(Groups),
+    Mixer(Mixer),
+}
+
+fn stage() -> impl Strategy<Value = Stage> {
+    prop_oneof![
+        1 => Just(Stage::Map),
+        1 => (1usize..6).prop_map(Stage::Batch),
+        1 => (1usize..6).prop_map(Stage::Bucket),
+        1 => (1usize..20).prop_map(Stage::Shuffle),
+        1 => (1usize..9).prop_map(Stage::Prefetch),
+        3 => (1usize..6, says()).prop_map(|(size, says)| Stage::Groups(Groups(size, says))),
+        3 => (1usize..20, any::<bool>(), says()).prop_map(|(buffer, within_rank, says)| {
+            Stage::Mixer(Mixer { buffer, within_rank, says })
+        }),
+    ]
+}
+
+impl Stage {
+    fn add(&self, graph: Graph<Vec<u64>>) -> Graph<Vec<u64>> {
+        let joined = |lists: Vec<Vec<u64>>| lists.concat();
+        match *self {
+            Stage::Map => graph.map(|list| list).concurrency(5),
+            Stage::Batch(size) => graph.batch(size).map(joined),
+            Stage::Bucket(size) => {
+                let bucket = |list: &Vec<u64>| list.first().map_or(0, |n| (n % 10) as usize);
+                graph.pipe(BucketBatch::new(bucket, [4], [size, size + 1])).map(joined)
+            }
+            Stage::Shuffle(buffer) => graph.shuffle(buffer),
+            Stage::Prefetch(items) => graph.prefetch(items),
+            Stage::Groups(groups) => graph.pipe(groups).map(joined),
+            Stage::Mixer(mixer) => graph.pipe(mixer),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(150))]
+
+    /// Law 8 in any order, over pipes that group and reorder, ours and those of users: each item comes once, and each error.
+    #[test]
+    fn law_8_in_any_order_with_pipes_of_ones_own(
+        items in 0u64..300, fails in 2u64..20, stages in prop::collection::vec(stage(), 1..5),
+        workers in prop::collection::vec(0usize..4, 3), stops in [0usize..60, 0usize..60],
+        orders in prop::collection::vec(
+            prop_oneof![Just(Order::Arrival), Just(Order::Strict), (0usize..60).prop_map(Order::Bounded)], 3,
+        ),
+    ) {
+        let graph = || {
+            let lists = Graph::range(0..items)
+                .try_map(move |n| if n % fails == 1 { Err("unlucky") } else { Ok(vec![n]) })
+                .concurrency(5);
+            stages.iter().fold(lists, |graph, stage| stage.add(graph))
+        };
+        let policy = OnError::skip(u64::MAX);
+        let (mut state, mut seen) = (None, Vec::new());
+        for part in 0..3 {
+            let builder = DataLoader::builder(graph()).workers(workers[part]).order(orders[part]);
+            let loader = builder.on_error(policy.clone()).resumable().build().unwrap();
+            let epoch = state.as_ref().map_or_else(|| loader.epoch(0), |state| loader.resume(state).unwrap());
+            let mut epoch = epoch.blocking();
+            let most = stops.get(part).copied().unwrap_or(usize::MAX);
+            for list in epoch.by_ref().take(most) {
+                seen.extend(list.unwrap());
+            }
+            state = Some(epoch.state().unwrap());
+        }
+        seen.sort_unstable();
+        let whole: Vec<u64> = (0..items).filter(|n| n % fails != 1).collect();
+        prop_assert_eq!(seen, whole);
+        prop_assert_eq!(policy.skipped().len() as u64, items - (0..items).filter(|n| n % fails != 1).count() as u64);
+    }
+}
+
+/// What an epoch gives that is stopped after some batches and goes on.
+fn stopped_after(graph: Graph<Vec<u64>>, order: Order, stop: usize) -> Result<Vec<u64>> {
+    let loader =
+        DataLoader::builder(graph).workers(2).order(order).resumable().build().expect("a sound graph");
+    let mut epoch = loader.epoch(0).blocking();
+    let mut seen = epoch.by_ref().take(stop).collect::<Result<Vec<_>>>()?;
+    let state = epoch.state()?;
+    drop(epoch);
+    seen.extend(loader.resume(&state)?.blocking().collect::<Result<Vec<_>>>()?);
+    let mut seen = seen.concat();
+    seen.sort_unstable();
+    Ok(seen)
+}
+
+const ORDERS: [Order; 3] = [Order::Strict, Order::Bounded(16), Order::Arrival];
+
+fn numbers() -> Graph<u64> {
+    Graph::range(0..400).map(|n| n).concurrency(8)
+}
+
+#[test]
+fn a_pipe_with_a_role_that_does_not_say_what_it_gave_makes_what_is_above_it_strict() {
+    for says in [Says::Role, Says::Neither] {
+        for order in ORDERS {
+            let batches = numbers().pipe(Groups(8, says));
+            let plan =
+                DataLoader::builder(batches.clone()).workers(2).order(order).resumable().build().unwrap();
+            assert!(plan.explain().contains("strict order]"), "{}", plan.explain());
+            assert_eq!(stopped_after(batches, order, 10).unwrap(), Vec::from_iter(0..400), "{order}");
+            for within_rank in [false, true] {
+                let mixer = Mixer { buffer: 30, within_rank, says };
+                let mixed = numbers().pipe(mixer).map(|n| vec![n]);
+                assert_eq!(stopped_after(mixed, order, 80).unwrap(), Vec::from_iter(0..400), "{order}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pipe_that_says_what_it_gave_goes_on_in_every_order() {
+    for says in [Says::Lineage, Says::Both] {
+        for order in ORDERS {
+            let batches = numbers().pipe(Groups(8, says));
+            let plan =
+                DataLoader::builder(batches.clone()).workers(2).order(order).resumable().build().unwrap();
+            let is_strict = plan.explain().contains("strict order]");
+            assert_eq!(is_strict, order == Order::Strict, "{}", plan.explain());
+            for stop in [0, 1, 10, 49, 50] {
+                assert_eq!(stopped_after(batches.clone(), order, stop).unwrap(), Vec::from_iter(0..400));
+            }
+            let mixer = Mixer { buffer: 30, within_rank: false, says };
+            for stop in [0, 1, 80, 399] {
+                let mixed = numbers().pipe(mixer).map(|n| vec![n]);
+                assert_eq!(stopped_after(mixed, order, stop).unwrap(), Vec::from_iter(0..400), "{order}");
+            }
+        }
+    }
+}
+
+/// Batches that are said to be made of something, but for the last.
+struct Forgets;
+
+impl Pipe<u64> for Forgets {
+    type Out = Vec<u64>;
+
+    fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
+        let cx = cx.clone();
+        Items::generate(async move |out| {
+            let mut batch = Vec::new();
+            while let Some(item) = out.hold_from(&cx, &mut input).await {
+                batch.push(item);
+                if batch.len() == 8 {
+                    let (items, places) = parts(batch.drain(..));
+                    out.emit_of(places, Ok(Item::gather(items, 0))).await;
+                }
+            }
+            let (items, _) = parts(batch);
+            out.emit(Ok(Item::gather(items, 0))).await;
+        })
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_lineage()
+    }
+}
+
+#[test]
+fn an_output_of_which_nothing_was_said_ends_the_epoch_in_an_error() {
+    let graph = Graph::range(0..20).map(|n| n).concurrency(4).pipe(Forgets);
+    let loader = DataLoader::builder(graph).workers(2).order(Order::Arrival).on_error(OnError::skip(9));
+    let loader = loader.resumable().build().unwrap();
+    let seen: Vec<_> = loader.epoch(0).blocking().collect();
+    let [Ok(_), Ok(_), Err(error)] = &seen[..] else { panic!("{seen:?}") };
+    let words =
+        "says which inputs its outputs are made of (`Facts::with_lineage`), and said so of 2 by now, while";
+    assert!(error.to_string().starts_with("forgets: ") && error.to_string().contains(words), "{error}");
+}
+
+/// Pairs that say that they go by position, though a join is not told which are wanted, and keep nothing.
+struct Placed;
+
+impl Join<(u64, u64)> for Placed {
+    type Out = u64;
+
+    fn join(&self, (mut left, mut right): (Items<u64>, Items<u64>), _: &Context) -> Items<u64> {
+        Items::generate(async move |out| {
+            while let Some(a) = out.next_from(&mut left).await {
+                let Some(b) = out.next_from(&mut right).await else { return };
+                out.emit(Ok(a.map(|a| a + *b))).await;
+            }
+        })
+    }
+    fn is_resumable(&self) -> bool {
+        true
+    }
+    fn facts(&self) -> Facts {
+        Facts::default().with_positions()
+    }
+}
+
+#[test]
+fn a_join_that_says_it_goes_by_position_repeats_nothing() {
+    for workers in [0, 2] {
+        let graph = Graph::join((Graph::range(0..50), Graph::range(0..50)), Placed);
+        let loader = DataLoader::builder(graph).workers(workers).resumable().build().unwrap();
+        for stop in [0, 1, 20, 50] {
+            let mut epoch = loader.epoch(0).blocking();
+            let mut seen = epoch.by_ref().take(stop).collect::<Result<Vec<_>>>().unwrap();
+            let rest = loader.resume(&epoch.state().unwrap()).unwrap().blocking();
+            seen.extend(rest.collect::<Result<Vec<_>>>().unwrap());
+            assert_eq!(seen, Vec::from_iter((0..50).map(|n| 2 * n)), "stopped after {stop}");
+        }
+    }
+}
+
+/// The queue stands behind the pipe: with workers or without, what it does is done.
+#[test]
+fn a_pipe_with_the_role_of_a_queue_is_applied() {
+    let run = |workers| {
+        let graph = Graph::range(0..50).map(|n| n).pipe(Ahead(3, true));
+        let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
+        loader.epoch(0).blocking().collect::<Result<Vec<_>>>().unwrap()
+    };
+    let inline = run(0);
+    assert_ne!(inline, Vec::from_iter(0..50));
+    assert_eq!(run(2), inline);
+}
+
+/// Leaves out items that equal the one before; see [`Graph::dedup`].
+#[derive(Clone, Debug)]
+pub struct Dedup;
+
+impl<T: Clone + PartialEq + Send + 'static> Pipe<T> for Dedup {
+    type Out = T;
+
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
+        let context = cx.clone();
+        let mut last: Option<T> = None;
+        input.each(cx, move |item| {
+            if last.as_ref() == Some(&*item) {
+                context.count_dropped(1);
+                return None;
+            }
+            last = Some(T::clone(&item));
+            Some(Ok(item))
+        })
+    }
+    fn arity(&self) -> Arity {
+        Arity::AtMostOne
+    }
+}
+
+#[test]
+fn the_first_pipe_of_contributing_keeps_the_contract() {
+    let (guide, here) = (include_str!("../../CONTRIBUTING.md"), include_str!("user_pipes.rs"));
+    let begin = guide.find("/// Leaves out items that equal the one before; see").expect("its type");
+    let end =
+        guide[begin..].find("impl<T: Clone + PartialEq + Send + 'static> Graph<T>").expect("its method");
+    assert!(
+        here.contains(&guide[begin..begin + end]),
+        "the pipe in CONTRIBUTING.md is another than the one here"
+    );
+    testing::check_pipe(&Dedup, (0..20u64).map(|n| n / 3).collect());
+}
