@@ -22,7 +22,7 @@ where
     type Out = T::Batch;
 
     fn apply(&self, input: Items<Vec<T>>, cx: &Context) -> Items<T::Batch> {
-        collated(input, cx, T::collate)
+        collated(input, cx, PADDED, T::collate)
     }
     fn is_shardable(&self) -> bool {
         true
@@ -60,7 +60,7 @@ where
 
     fn apply(&self, input: Items<Vec<T>>, cx: &Context) -> Items<U> {
         let f = self.0.clone();
-        collated(input, cx, move |samples| f(samples).map_err(Error::user))
+        collated(input, cx, PADDED, move |samples| f(samples).map_err(Error::user))
     }
     fn is_shardable(&self) -> bool {
         true
@@ -73,8 +73,11 @@ where
     }
 }
 
-/// Applies `f` to each batch; samples that do not fit together are named.
-pub(super) fn collated<T, U, F>(input: Items<Vec<T>>, cx: &Context, f: F) -> Items<U>
+/// What to do about samples of which some are longer than others.
+const PADDED: &str = "; `padded_batch` makes them equally long";
+
+/// Applies `f` to each batch; samples that do not fit together are named, and if they differ in length only, `advice` follows.
+pub(super) fn collated<T, U, F>(input: Items<Vec<T>>, cx: &Context, advice: &'static str, f: F) -> Items<U>
 where
     T: Send + 'static,
     U: Send + 'static,
@@ -82,18 +85,18 @@ where
 {
     input.each(cx, move |batch| {
         let (samples, origin) = batch.into_parts();
-        let batch = f(samples).map_err(|error| name_items(error, &origin).of(&origin));
+        let batch = f(samples).map_err(|error| name_items(error, &origin, advice).of(&origin));
         Some(batch.map(|batch| crate::Item::new(batch, origin)))
     })
 }
 
 /// Says which items a mismatch is about, instead of their places in the batch.
-fn name_items(error: Error, batch: &Origin) -> Error {
+fn name_items(error: Error, batch: &Origin, advice: &str) -> Error {
     let Some(mismatch) = mismatch(&error) else { return error };
     let parts = parts_of(batch);
     match mismatch.places().map(|place| parts.get(place)) {
         [Some(a), Some(b)] => {
-            let advice = if mismatch.is_ragged() { "; `padded_batch` makes them equally long" } else { "" };
+            let advice = if mismatch.is_ragged() { advice } else { "" };
             Error::new(ErrorKind::Shape, mismatch.describe(a, b) + advice)
         }
         _ => error,

@@ -25,7 +25,7 @@ where
 
     fn apply(&self, input: Items<Vec<T>>, cx: &Context) -> Items<T::Batch> {
         let pad = self.0.clone();
-        collated(input, cx, move |samples| T::padded(samples, &pad))
+        collated(input, cx, "; give this field a padding, too", move |samples| T::padded(samples, &pad))
     }
     fn is_shardable(&self) -> bool {
         true
@@ -150,7 +150,10 @@ mod tests {
         );
         let labels = Graph::from_vec(vec![vec![1u8], vec![], vec![2]]).map(|label| (vec![1i64], label));
         let error = labels.padded_batch(3, (0, ())).collect().unwrap_err().to_string();
-        assert!(error.ends_with("1: 0:0 has length 1, 0:1 has length 0"), "{error}");
+        assert!(
+            error.ends_with("1: 0:0 has length 1, 0:1 has length 0; give this field a padding, too"),
+            "{error}"
+        );
         let long = Graph::from_vec(vec![vec![1u8], vec![1; 9]]).padded_batch(2, Padding::new(0).length(4));
         let error = long.collect().unwrap_err().to_string();
         assert!(error.ends_with("shape mismatch: 0:1 has 9 steps, more than the 4 to pad to"), "{error}");

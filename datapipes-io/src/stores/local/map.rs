@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(errors.len(), 3);
             for (error, what) in errors.iter().zip([
                 "folder: a folder, not a file",
-                "map_files: 0:3: not found",
+                "none: not found",
                 "key: only files of this machine",
             ]) {
                 assert!(error.contains(what), "{error}");
