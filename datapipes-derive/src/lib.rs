@@ -279,7 +279,8 @@ struct Column<'a> {
 /// How a field is collated.
 enum How {
     ByItself,
-    With(Path, Type),
+    /// By a function, into a type.
+    With(Box<(Path, Type)>),
     Padded(Box<Pad>),
 }
 
@@ -308,7 +309,10 @@ impl<'a> Column<'a> {
     fn batch(&self) -> TokenStream {
         let kind = self.kind;
         match &self.how {
-            How::With(_, batch) => quote!(#batch),
+            How::With(with) => {
+                let batch = &with.1;
+                quote!(#batch)
+            }
             How::ByItself => quote_spanned!(kind.span()=> <#kind as ::datapipes::Collate>::Batch),
             How::Padded(_) => quote_spanned!(kind.span()=> <#kind as ::datapipes::Ragged>::Values),
         }
@@ -338,7 +342,8 @@ impl<'a> Column<'a> {
     fn collated(&self) -> TokenStream {
         let (name, variable) = (&self.name, &self.variable);
         match &self.how {
-            How::With(with, _) => {
+            How::With(with) => {
+                let with = &with.0;
                 quote!(let #variable = ::datapipes::derived::named(#name, #with(#variable))?;)
             }
             How::ByItself => quote!(let #variable = ::datapipes::derived::field(#name, #variable)?;),
@@ -428,7 +433,7 @@ fn how(field: &Field) -> Result<How> {
     match (with, batch, pad) {
         (None, None, None) if of_padding => error("say what to pad with, too: `#[collate(pad = 0)]`"),
         (None, None, None) => Ok(How::ByItself),
-        (Some(with), Some(batch), None) if !of_padding => Ok(How::With(with, batch)),
+        (Some(with), Some(batch), None) if !of_padding => Ok(How::With(Box::new((with, batch)))),
         (None, None, Some(value)) => Ok(How::Padded(Box::new(Pad { value, settings, lengths, mask }))),
         (_, _, Some(_)) => error("a field is padded, or collated `with` a function, not both"),
         _ => error("say both: `#[collate(with = function, batch = Type)]`"),

@@ -92,9 +92,9 @@ fn what_does_not_compile_says_how_to_go_on() {
         ("not_loaded", "listed().untar()", "E0277", "put `.load_files()` before what takes `File`s"),
         (
             "read_as",
-            "listed().read_as(datapipes_io::formats::Lines::new())",
+            "Graph::range(0..3).read_as(datapipes_io::formats::Lines::new())",
             "E0277",
-            "put `.load_files()` before what takes `File`s",
+            "`read_as` takes a graph of `File`s or `FileRef`s",
         ),
         ("no_files", "Graph::range(0..3).load_files()", "E0277", "`list_files`"),
         (

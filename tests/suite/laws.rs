@@ -410,7 +410,7 @@ impl Tree {
             let depth = indent.chars().count() / 3;
             let name = rest.split(['(', ' ']).next().unwrap().to_owned();
             let ends_early = match kind(&name) {
-                "take" | "scan" | "zip" | "pair" => true,
+                "take" | "scan" | "zip" | "pair" | "merge_join_by_key" => true,
                 "mux" => rest.contains("stop at first"),
                 "mix" => !rest.contains("AllExhausted"),
                 _ => false,

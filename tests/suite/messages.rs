@@ -5,7 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::structure::{Source, closing, ident, words, workspace};
 
 /// What is no name of the library: Rust's, words of a filter's and of a launcher's language, and parameters of one's own functions.
-const OTHERS: &[&str] = &["main", "unsafe", "and", "or", "agree", "f32", "Vec", "Ok", "Fn"];
+const OTHERS: &[&str] = &[
+    "main",
+    "unsafe",
+    "and",
+    "or",
+    "agree",
+    "f32",
+    "Vec",
+    "Ok",
+    "Fn",
+    "lengths",
+    "tokio::task::spawn_blocking",
+];
 
 /// What the library declares.
 #[derive(Default)]
@@ -111,6 +123,17 @@ impl Names {
                     "Store",
                     "MapPipe",
                     "Wire",
+                    "Epoch",
+                    "Blocking",
+                    // Formats and paddings, whose limits and settings are named by themselves.
+                    "Lines",
+                    "Csv",
+                    "TfRecords",
+                    "RecordIo",
+                    "MsgPack",
+                    "ArrowIpc",
+                    "Decompress",
+                    "Padding",
                 ];
                 chains.iter().any(|of| methods(of, name))
                     || self.others.contains(name) && !self.is_method(name)

@@ -289,7 +289,7 @@ impl<T: Clone + PartialEq + Send + 'static> Pipe<T> for Dedup {
 
 #[test]
 fn the_first_pipe_of_contributing_keeps_the_contract() {
-    let (guide, here) = (include_str!("../../CONTRIBUTING.md"), include_str!("user_pipes.rs"));
+    let (guide, here) = (include_str!("../../CONTRIBUTING.md"), include_str!("own_pipes.rs"));
     let begin = guide.find("/// Leaves out items that equal the one before; see").expect("its type");
     let end =
         guide[begin..].find("impl<T: Clone + PartialEq + Send + 'static> Graph<T>").expect("its method");

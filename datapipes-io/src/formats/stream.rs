@@ -313,5 +313,6 @@ impl Source {
     }
 }
 
-#[cfg(all(test, feature = "formats"))]
+#[cfg(test)]
+#[cfg(feature = "formats")]
 mod tests;

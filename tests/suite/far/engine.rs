@@ -227,7 +227,7 @@ fn by_url_alone_a_loader_reads_what_is_listed_or_named() {
 }
 
 #[test]
-fn row_68_a_page_in_the_place_of_a_picture_is_corrupt_and_named() {
+fn row_68_a_page_in_the_place_of_a_picture_is_unsupported_and_named() {
     let server = BadHttp::start();
     server.on("/index.txt", [page("text/plain", "a/1.jpg\na/2.jpg\n")]);
     let login = "<!DOCTYPE html>\n<title>Please log in</title>";
@@ -241,7 +241,7 @@ fn row_68_a_page_in_the_place_of_a_picture_is_corrupt_and_named() {
     let skipped = policy.skipped();
     assert_eq!(skipped.len(), 2);
     for (skipped, name) in skipped.iter().zip(["a/1.jpg", "a/2.jpg"]) {
-        assert_eq!((&*skipped.node, skipped.kind), ("decode_image", ErrorKind::Corrupt));
+        assert_eq!((&*skipped.node, skipped.kind), ("decode_image", ErrorKind::Unsupported));
         let words = &skipped.error;
         assert!(
             words.starts_with(&format!("decode_image: {name}: ")) && words.contains("<!DOCTYP"),
