@@ -45,7 +45,10 @@ pub(crate) struct RunInfo {
 
 /// What the applications of nodes share while an epoch runs, by node and type.
 #[derive(Default)]
-pub(crate) struct Shared(Mutex<HashMap<(Arc<str>, TypeId), Arc<dyn Any + Send + Sync>>>);
+pub(crate) struct Shared(Mutex<SharedValues>);
+
+/// By node and type.
+type SharedValues = HashMap<(Arc<str>, TypeId), Arc<dyn Any + Send + Sync>>;
 
 impl Shared {
     /// Drops it, but for what a stream that still runs holds of it.

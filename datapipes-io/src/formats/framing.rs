@@ -271,13 +271,16 @@ pub(super) enum Step<T> {
     End,
 }
 
+/// Reads the records of a block.
+type Open<T> = Box<dyn FnOnce(&Context) -> Result<Entries<T>> + Send>;
+
 /// Consecutive records of a file that are not read yet.
 pub(crate) struct Block<T> {
     /// Of its first record.
     pub(super) first: u64,
     /// How many bytes it holds.
     pub(super) weight: usize,
-    pub(super) open: Box<dyn FnOnce(&Context) -> Result<Entries<T>> + Send>,
+    pub(super) open: Open<T>,
 }
 
 impl<T: 'static> Block<T> {

@@ -16,13 +16,16 @@ pub(crate) struct Flow {
 pub(crate) struct FlowNode {
     pub name: Arc<str>,
     pub node: Arc<Node>,
-    /// The nodes it reads: number and output.
-    pub inputs: Vec<(usize, usize)>,
+    /// The nodes it reads.
+    pub inputs: Vec<Output>,
     /// How many read each of its outputs.
     pub readers: Vec<usize>,
     /// The number of this source, for origins.
     pub source: u16,
 }
+
+/// One output of a node: the number of the node, and which of its outputs.
+pub(crate) type Output = (usize, usize);
 
 impl FlowNode {
     pub(crate) fn hints(&self) -> &Hints {
@@ -30,7 +33,7 @@ impl FlowNode {
     }
 
     /// The inputs whose items it passes on, and those that it looks things up in.
-    pub(crate) fn inputs_and_lookups(&self) -> (&[(usize, usize)], &[(usize, usize)]) {
+    pub(crate) fn inputs_and_lookups(&self) -> (&[Output], &[Output]) {
         let passed = if self.hints().facts.looks_up { 1 } else { usize::MAX };
         self.inputs.split_at(passed.min(self.inputs.len()))
     }

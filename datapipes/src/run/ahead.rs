@@ -44,9 +44,12 @@ impl AheadGauge {
 /// What was uploaded or went wrong, and, unless the stage itself failed, how far its stream had come with it.
 pub(crate) type Uploaded<U, P> = (Result<Item<U>>, Option<P>);
 
+/// The end of the queue that the consumer takes from.
+type Receiving<U, P> = Box<dyn Take<Uploaded<U, P>>>;
+
 /// The consumer's end of a stream that is uploaded ahead. Dropped, it ends the stream.
 pub(crate) struct Ahead<U, P> {
-    take: Option<Box<dyn Take<Uploaded<U, P>>>>,
+    take: Option<Receiving<U, P>>,
     gauge: Arc<AheadGauge>,
     waiting_since: Option<Instant>,
     /// Wakes the stage for each batch that is taken: a queue alone would wait until half of it is free.
@@ -56,7 +59,7 @@ pub(crate) struct Ahead<U, P> {
     whole: Arc<AtomicBool>,
     ended: mpsc::Receiver<()>,
     /// To the stage's thread, for what was ready, where the consumer's is not to drop it.
-    leave: Option<oneshot::Sender<Box<dyn Take<Uploaded<U, P>>>>>,
+    leave: Option<oneshot::Sender<Receiving<U, P>>>,
 }
 
 impl<U: Send + 'static, P: Send + 'static> Ahead<U, P> {
@@ -90,7 +93,7 @@ impl<U: Send + 'static, P: Send + 'static> Ahead<U, P> {
             None => on.run(job)?,
         }
         let leave = polled.then_some(leave);
-        let take: Box<dyn Take<Uploaded<U, P>>> = Box::new(take);
+        let take: Receiving<U, P> = Box::new(take);
         Ok(Ahead { take: Some(take), gauge, waiting_since: None, room, abort, whole, ended, leave })
     }
 

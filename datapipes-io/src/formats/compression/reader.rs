@@ -13,7 +13,7 @@ use super::{Codec, Expansion, gzip};
 #[derive(Clone, Copy)]
 pub(in crate::formats) struct Packing {
     pub(in crate::formats) name: &'static str,
-    pub(in crate::formats) decoder: fn(Input, u64) -> Box<dyn Read + Send>,
+    pub(in crate::formats) decoder: Decoder,
 }
 
 /// The content of a compressed file, bit by bit, all of it or an error behind it.
@@ -105,9 +105,12 @@ impl Bounded {
     }
 }
 
+/// Inflates what arrives, with a window of at most so many bytes.
+type Decoder = fn(Input, u64) -> Box<dyn Read + Send>;
+
 impl Codec {
     pub(in crate::formats) fn packing(self) -> Packing {
-        let (name, decoder): (_, fn(Input, u64) -> Box<dyn Read + Send>) = match self {
+        let (name, decoder): (_, Decoder) = match self {
             Codec::Gzip => ("gzip", |input, _| Box::new(gzip::Members::new(input))),
             #[cfg(feature = "zstd")]
             Codec::Zstd => ("zstd", |input, window| Box::new(super::zstd::Frames::new(input, window))),

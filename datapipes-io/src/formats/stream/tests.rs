@@ -196,12 +196,15 @@ fn ranges(store: &Scripted, from: usize) -> Vec<Option<Range<u64>>> {
     store.requests()[from..].iter().map(|request| request.get.range.clone()).collect()
 }
 
-/// Stops an epoch behind some items, and goes on; what came before and after, and the requests after the stop.
+/// What was asked for of a file, request by request.
+type Ranges = Vec<Option<Range<u64>>>;
+
+/// Stops an epoch after some items, and goes on; what came before and after, and the requests after the stop.
 fn stopped<F: Format + Clone>(
     store: &Scripted,
     format: F,
     taken: usize,
-) -> (Vec<F::Item>, Vec<F::Item>, Vec<Option<Range<u64>>>) {
+) -> (Vec<F::Item>, Vec<F::Item>, Ranges) {
     let graph = || store.clone().files(["a", "b"]).stream_as(format.clone(), 0);
     let loader = || DataLoader::builder(graph()).workers(2).resumable().build().unwrap();
     let first = loader();

@@ -75,7 +75,9 @@ fn expected(case: &Case, marked: bool, trailing: Trailing) -> (usize, Option<Err
         _ if case.zeros < 1024 => (case.members, Some(ErrorKind::Corrupt)),
         (_, Trailing::Ignore) => (case.members, None),
         // Archives begin with a block.
-        (Behind::Members(more, zeros), _) if case.zeros % 512 == 0 => (case.members + more, end(zeros)),
+        (Behind::Members(more, zeros), _) if case.zeros.is_multiple_of(512) => {
+            (case.members + more, end(zeros))
+        }
         _ => (case.members, Some(ErrorKind::Corrupt)),
     }
 }
