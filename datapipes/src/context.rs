@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use futures::channel::oneshot;
 
@@ -36,6 +36,8 @@ pub(crate) struct RunInfo {
     pub uneven: Option<Uneven>,
     pub cancelled: Arc<AtomicBool>,
     pub offload: Option<Arc<dyn Offload>>,
+    /// Bytes at stake where items are made together; no limit if there is none.
+    pub stake: Option<usize>,
 }
 
 /// Runs blocking work somewhere it disturbs nobody; implemented by the executor.
@@ -52,6 +54,8 @@ pub(crate) struct Counters {
     pub dropped: AtomicU64,
     /// Time spent inside the node and what runs inline above it, from a sample of the calls, scaled up.
     pub busy_ns: AtomicU64,
+    /// Bytes an item keeps alive: the heaviest of late, 0 before the first.
+    pub weight: AtomicUsize,
 }
 
 impl Context {
@@ -88,6 +92,11 @@ impl Context {
             rows,
             keeper,
         }))
+    }
+
+    /// Bytes at stake where items are made together, if they are bounded.
+    pub(crate) fn stake(&self) -> Option<usize> {
+        self.0.run.stake
     }
 
     pub(crate) fn keeper(&self) -> Option<&Keeper> {

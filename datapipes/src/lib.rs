@@ -53,6 +53,7 @@
     )
 )]
 
+mod budget;
 mod chunk;
 mod collate;
 mod context;

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::task::{self, Poll, ready};
 
 use super::in_pieces::{Next, OneByOne, SharedGate, Taps, TapsOf};
+use crate::budget::Hold;
 use crate::items::{Chunks, Demand};
 use crate::keep::Pieces;
 use crate::pipe::{Inputs, Rerun, Split};
@@ -22,6 +23,8 @@ pub(crate) struct AnyChunk {
     pub len: usize,
     pub errors: usize,
     pub bytes: usize,
+    /// Counts the bytes until the consumer comes back for more.
+    pub hold: Option<Hold>,
 }
 
 /// A stream of chunks whose `T` only the edge knows.
@@ -66,6 +69,8 @@ pub(crate) trait Edge: Send + Sync {
     fn fail(&self, error: Error) -> AnyItems;
     /// A chunk of one error.
     fn fail_chunk(&self, error: Error) -> AnyChunk;
+    /// What an item weighs, if that is the size of its type.
+    fn exact(&self) -> Option<usize>;
     /// How values are weighed: a `Weigh<T>`.
     fn weigher(&self) -> Box<dyn Any>;
     /// Looks at the items and errors of a chunk, in order.
@@ -82,7 +87,11 @@ pub(super) fn weigher<T: 'static>(edge: &dyn Edge) -> Option<Weigh<T>> {
 /// Weighs many values in one call.
 pub(crate) type Weigh<T> = Arc<dyn Fn(&[T]) -> usize + Send + Sync>;
 
-pub(crate) struct EdgeOf<T>(Weigh<T>);
+pub(crate) struct EdgeOf<T> {
+    weigh: Weigh<T>,
+    /// Whether somebody said how; else a value without a destructor weighs its size.
+    told: bool,
+}
 
 impl<T: Send + 'static> EdgeOf<T> {
     pub(crate) fn edge(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
@@ -91,7 +100,13 @@ impl<T: Send + 'static> EdgeOf<T> {
 
     /// With one call for many values.
     pub(crate) fn edge_by_slice(weigh: impl Fn(&[T]) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
-        Arc::new(EdgeOf(Arc::new(weigh)))
+        Arc::new(EdgeOf { weigh: Arc::new(weigh), told: false })
+    }
+
+    /// As somebody said.
+    pub(crate) fn edge_told(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
+        let weigh = Arc::new(move |values: &[T]| values.iter().map(&weigh).sum());
+        Arc::new(EdgeOf { weigh, told: true })
     }
 }
 
@@ -101,18 +116,18 @@ pub(crate) fn typed<T: Send + 'static>(items: AnyItems) -> Items<T> {
 
 impl<T: Send + 'static> EdgeOf<T> {
     fn wrap(&self, chunk: Chunk<T>) -> AnyChunk {
-        let bytes = (self.0)(chunk.values());
-        AnyChunk { len: chunk.len(), errors: chunk.errors(), bytes, chunk: Box::new(chunk) }
+        let bytes = (self.weigh)(chunk.values());
+        AnyChunk { len: chunk.len(), errors: chunk.errors(), bytes, chunk: Box::new(chunk), hold: None }
     }
 }
 
 impl<T: Send + 'static> Edge for EdgeOf<T> {
     fn erase(&self, items: AnyItems) -> Box<dyn ErasedChunks> {
-        Box::new(Erased { items: typed::<T>(items), edge: EdgeOf(self.0.clone()) })
+        Box::new(Erased { items: typed::<T>(items), edge: EdgeOf { weigh: self.weigh.clone(), told: self.told } })
     }
 
     fn restore(&self, chunks: Box<dyn ErasedChunks>) -> AnyItems {
-        Box::new(Items::from_chunks(Restored::<T>(chunks, PhantomData)))
+        Box::new(Items::from_chunks(Restored::<T> { chunks, hold: None, of: PhantomData }))
     }
 
     fn one(&self, chunk: AnyChunk) -> AnyItems {
@@ -163,7 +178,7 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     }
 
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems {
-        Box::new(Items::from_chunks(super::guard::Guard::new(typed::<T>(items), context)))
+        Box::new(Items::from_chunks(super::guard::Guard::new(typed::<T>(items), context, self.weigh.clone(), self.exact())))
     }
 
     fn fail(&self, error: Error) -> AnyItems {
@@ -174,8 +189,12 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         self.wrap(Chunk::fail(error))
     }
 
+    fn exact(&self) -> Option<usize> {
+        (!self.told && !std::mem::needs_drop::<T>()).then(size_of::<T>)
+    }
+
     fn weigher(&self) -> Box<dyn Any> {
-        Box::new(self.0.clone())
+        Box::new(self.weigh.clone())
     }
 
     fn look<'a>(&self, chunk: &'a AnyChunk) -> Vec<Look<'a>> {
@@ -207,11 +226,19 @@ impl<T: Send + 'static> ErasedChunks for Erased<T> {
     }
 }
 
-struct Restored<T>(Box<dyn ErasedChunks>, PhantomData<fn() -> T>);
+struct Restored<T> {
+    chunks: Box<dyn ErasedChunks>,
+    /// The bytes of the last chunk: who comes back for more has used it, or holds it by itself.
+    hold: Option<Hold>,
+    of: PhantomData<fn() -> T>,
+}
 
 impl<T: Send + 'static> Chunks<T> for Restored<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
-        Poll::Ready(ready!(self.0.poll_chunk(cx, demand)).map(unwrap::<T>))
+        self.hold = None;
+        let Some(mut chunk) = ready!(self.chunks.poll_chunk(cx, demand)) else { return Poll::Ready(None) };
+        self.hold = chunk.hold.take();
+        Poll::Ready(Some(unwrap::<T>(chunk)))
     }
 }
 

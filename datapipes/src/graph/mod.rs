@@ -179,7 +179,7 @@ impl<T: Send + 'static> Graph<T> {
 
     /// Tells how many bytes an item that leaves the last node keeps alive, for queues with a length in bytes.
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
-        let edge = EdgeOf::<T>::edge(weigh);
+        let edge = EdgeOf::<T>::edge_told(weigh);
         self.edit(|node| node.edge = edge)
     }
 

@@ -3,6 +3,8 @@
 mod agreed;
 mod builder;
 #[cfg(test)]
+mod memory_tests;
+#[cfg(test)]
 mod elastic_tests;
 mod epoch;
 mod policy;

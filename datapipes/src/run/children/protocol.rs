@@ -266,7 +266,7 @@ pub(super) fn uncount(counters: &Counters, counted: &[u64]) {
 }
 
 fn each(counters: &Counters) -> [&AtomicU64; 5] {
-    let Counters { items, chunks, errors, dropped, busy_ns } = counters;
+    let Counters { items, chunks, errors, dropped, busy_ns, weight: _ } = counters;
     [items, chunks, errors, dropped, busy_ns]
 }
 

@@ -107,6 +107,7 @@ impl Engine {
             uneven: share.uneven,
             cancelled: Arc::new(AtomicBool::new(false)),
             offload,
+            stake: None,
         };
         Ok((io, info))
     }

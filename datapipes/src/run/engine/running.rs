@@ -72,7 +72,8 @@ impl<T: Send + 'static> Running<T> {
         let edge = &self.run.engine.flow.nodes[self.run.engine.flow.root.0].node.edge;
         let above: AnyItems = Box::new(std::mem::replace(&mut self.items, Items::empty()));
         let gauge = self.run.root_queue.clone();
-        let mut background = self.run.background("loader".to_owned(), above, plan.prefetch, edge, gauge);
+        let queue = (plan.prefetch, self.run.account(None, edge));
+        let mut background = self.run.background("loader".to_owned(), above, queue, edge, gauge);
         background.start();
         self.items = crate::graph::typed(edge.restore(Box::new(background)));
         true

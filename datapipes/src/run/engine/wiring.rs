@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::EpochRun;
 use super::inputs::{InlineTrace, NodeInputs, Runs};
+use crate::budget::Account;
 use crate::graph::{AnyItems, Edge, FlowNode, Op};
 use crate::keep::{Marked, Recorder, Trace};
 use crate::plan::{Place, Prefetch};
@@ -47,7 +48,9 @@ impl EpochRun {
                 let edge = self.engine.flow.nodes[id].node.edge.clone();
                 let above = self.stream(self.engine.flow.nodes[id].inputs[0], round, wanted);
                 let name = self.engine.flow.nodes[id].name.to_string();
-                let background = self.background(name, above.items, queue, &edge, self.queues[&id].clone());
+                let account = self.account(Some(id), &edge);
+                let background =
+                    self.background(name, above.items, (queue, account), &edge, self.queues[&id].clone());
                 let items = edge.guard(edge.restore(Box::new(background)), self.context(id, round));
                 Wired { items, trace: above.trace }
             }
@@ -69,13 +72,13 @@ impl EpochRun {
         &self,
         name: String,
         above: AnyItems,
-        queue: Prefetch,
+        (queue, account): (Prefetch, Account),
         edge: &Arc<dyn Edge>,
         gauge: Arc<QueueGauge>,
     ) -> Background {
-        let Prefetch { items, bytes, adaptive } = queue;
+        let Prefetch { items, bytes: _, adaptive } = queue;
         let (depth, io) = (items.max(1), self.io.clone());
-        let settings = BackgroundSettings { name, depth, adaptive, bytes, io, edge: edge.clone() };
+        let settings = BackgroundSettings { name, depth, adaptive, account, io, edge: edge.clone() };
         Background::new(edge.erase(above), settings, gauge)
     }
 
@@ -103,7 +106,7 @@ impl EpochRun {
             in_flight: plan.in_flight,
             start: plan.start,
             workers: plan.workers,
-            bytes: plan.bytes,
+            account: self.segment_account(number),
             depth: plan.depth,
             arity: plan.arity,
             fixed: plan.fixed,
