@@ -5,6 +5,8 @@ mod builder;
 #[cfg(test)]
 mod memory_tests;
 #[cfg(test)]
+mod ready_tests;
+#[cfg(test)]
 mod elastic_tests;
 mod epoch;
 mod policy;
