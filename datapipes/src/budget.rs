@@ -10,12 +10,15 @@
 //! - where not even what is known can be had, what is polled waits. A future that is not polled makes nothing.
 //!
 //! Whoever the consumer waits for is polled whatever is held (the head of the line, one item at a time); so nothing stands still.
+//! If it waits in turn for what another has begun and holds (a permit, a connection), that one goes on after a while.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
+use crate::context::Counters;
 use crate::sync::lock;
 
 /// An item may be so many times as large as those before it and still be covered, where several are made in one poll.
@@ -38,6 +41,8 @@ struct State {
     /// Whether a poll without a stake runs.
     alone: bool,
     next: u64,
+    /// When items were used last, or somebody went on because nothing had moved for long.
+    moved: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +81,8 @@ pub(crate) struct Account {
     stake: usize,
     /// What an item weighs: the heaviest of late, 0 before the first.
     seen: Arc<AtomicUsize>,
+    /// The nodes inside, whose items may be heavier than what comes out in the end.
+    inside: Arc<[Arc<Counters>]>,
 }
 
 impl Account {
@@ -86,16 +93,20 @@ impl Account {
         share: usize,
         pollers: usize,
         seen: Arc<AtomicUsize>,
+        inside: Vec<Arc<Counters>>,
     ) -> Self {
-        Account { budget: budget.clone(), edge, share, stake: stake(share, pollers), seen }
+        let inside = inside.into();
+        Account { budget: budget.clone(), edge, share, stake: stake(share, pollers), seen, inside }
     }
 
     /// What one item is taken to weigh.
     fn each(&self) -> usize {
-        match self.seen.load(Ordering::Relaxed) {
+        let seen = match self.seen.load(Ordering::Relaxed) {
             0 => (self.share / UNKNOWN).max(1),
             seen => seen,
-        }
+        };
+        let inside = self.inside.iter().map(|counters| counters.weight.load(Ordering::Relaxed));
+        inside.fold(seen, usize::max)
     }
 
     /// Somebody who makes items, or takes them over; without bytes of its own so far.
@@ -129,11 +140,12 @@ impl Account {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives bytes back, and wakes who waits even if there are none.
-    fn release(&self, bytes: usize, alone: bool) {
+    /// Gives bytes back, `used` at this time, and wakes who waits even if there are none.
+    fn release(&self, bytes: usize, alone: bool, used: Option<Instant>) {
         let woken = {
             let mut state = lock(&self.budget.state);
             state.alone &= !alone;
+            state.moved = used.or(state.moved);
             state.held -= bytes;
             state.edges[self.edge].bytes -= bytes;
             state.first()
@@ -232,6 +244,20 @@ impl Credit {
     pub(crate) fn reserve_anyway(&mut self) {
         self.stop_waiting();
         self.set(self.input.saturating_add(self.account.each()));
+    }
+
+    /// The same, if nobody has used an item for so long.
+    pub(crate) fn reserve_if_stalled(&mut self, long: Duration) -> bool {
+        let now = Instant::now();
+        {
+            let mut state = lock(&self.account.budget.state);
+            if state.moved.is_some_and(|moved| now.duration_since(moved) < long) {
+                return false;
+            }
+            state.moved = Some(now);
+        }
+        self.reserve_anyway();
+        true
     }
 
     fn stop_waiting(&self) {
@@ -345,7 +371,7 @@ impl Drop for Credit {
     fn drop(&mut self) {
         self.stop_waiting();
         // It may have been woken, and somebody else not.
-        self.account.release(self.held, self.alone);
+        self.account.release(self.held, self.alone, None);
     }
 }
 
@@ -358,6 +384,6 @@ pub(crate) struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.account.release(self.bytes, false);
+        self.account.release(self.bytes, false, Some(Instant::now()));
     }
 }

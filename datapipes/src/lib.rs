@@ -73,6 +73,7 @@ mod rows;
 mod settings;
 mod sync;
 mod tensor;
+mod weigh;
 mod wire;
 pub mod worker;
 
@@ -113,6 +114,7 @@ pub use rng::Rng;
 pub use run::blocking;
 pub use settings::Order;
 pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
+pub use weigh::Weigh;
 #[cfg(feature = "serde")]
 pub use wire::Serde;
 pub use wire::{Reader, Wire, Writer};

@@ -11,6 +11,7 @@ use crate::budget::Hold;
 use crate::items::{Chunks, Demand};
 use crate::keep::Pieces;
 use crate::pipe::{Inputs, Rerun, Split};
+use crate::weigh::Weigher;
 use crate::{Chunk, Context, Error, Items, Join, Origin, Pipe, Source};
 
 /// An `Items<T>` whose `T` only the edge knows.
@@ -71,7 +72,9 @@ pub(crate) trait Edge: Send + Sync {
     fn fail_chunk(&self, error: Error) -> AnyChunk;
     /// What an item weighs, if that is the size of its type.
     fn exact(&self) -> Option<usize>;
-    /// How values are weighed: a `Weigh<T>`.
+    /// Whether nobody said what items weigh, and their type does not tell.
+    fn is_unknown(&self) -> bool;
+    /// How values are weighed: a `Weigher<T>`.
     fn weigher(&self) -> Box<dyn Any>;
     /// Looks at the items and errors of a chunk, in order.
     fn look<'a>(&self, chunk: &'a AnyChunk) -> Vec<Look<'a>>;
@@ -80,33 +83,35 @@ pub(crate) trait Edge: Send + Sync {
 }
 
 /// How values of an edge are weighed, if they are of type `T`.
-pub(super) fn weigher<T: 'static>(edge: &dyn Edge) -> Option<Weigh<T>> {
+pub(super) fn weigher<T: 'static>(edge: &dyn Edge) -> Option<Weigher<T>> {
     edge.weigher().downcast().ok().map(|weigh| *weigh)
 }
 
-/// Weighs many values in one call.
-pub(crate) type Weigh<T> = Arc<dyn Fn(&[T]) -> usize + Send + Sync>;
-
 pub(crate) struct EdgeOf<T> {
-    weigh: Weigh<T>,
+    weigh: Weigher<T>,
     /// Whether somebody said how; else a value without a destructor weighs its size.
     told: bool,
+    /// Whether nobody can say.
+    unknown: bool,
 }
 
 impl<T: Send + 'static> EdgeOf<T> {
     pub(crate) fn edge(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
-        Self::edge_by_slice(move |values| values.iter().map(&weigh).sum())
+        Self::edge_by_slice(move |values| values.iter().map(&weigh).sum(), false)
     }
 
-    /// With one call for many values.
-    pub(crate) fn edge_by_slice(weigh: impl Fn(&[T]) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
-        Arc::new(EdgeOf { weigh: Arc::new(weigh), told: false })
+    /// With one call for many values; where that may not know them, it is `unknown` what they weigh.
+    pub(crate) fn edge_by_slice(
+        weigh: impl Fn(&[T]) -> usize + Send + Sync + 'static,
+        unknown: bool,
+    ) -> Arc<dyn Edge> {
+        Arc::new(EdgeOf { weigh: Arc::new(weigh), told: false, unknown })
     }
 
     /// As somebody said.
     pub(crate) fn edge_told(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
         let weigh = Arc::new(move |values: &[T]| values.iter().map(&weigh).sum());
-        Arc::new(EdgeOf { weigh, told: true })
+        Arc::new(EdgeOf { weigh, told: true, unknown: false })
     }
 }
 
@@ -123,7 +128,7 @@ impl<T: Send + 'static> EdgeOf<T> {
 
 impl<T: Send + 'static> Edge for EdgeOf<T> {
     fn erase(&self, items: AnyItems) -> Box<dyn ErasedChunks> {
-        Box::new(Erased { items: typed::<T>(items), edge: EdgeOf { weigh: self.weigh.clone(), told: self.told } })
+        Box::new(Erased { items: typed::<T>(items), edge: EdgeOf { weigh: self.weigh.clone(), ..*self } })
     }
 
     fn restore(&self, chunks: Box<dyn ErasedChunks>) -> AnyItems {
@@ -178,7 +183,12 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     }
 
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems {
-        Box::new(Items::from_chunks(super::guard::Guard::new(typed::<T>(items), context, self.weigh.clone(), self.exact())))
+        Box::new(Items::from_chunks(super::guard::Guard::new(
+            typed::<T>(items),
+            context,
+            self.weigh.clone(),
+            self.exact(),
+        )))
     }
 
     fn fail(&self, error: Error) -> AnyItems {
@@ -191,6 +201,10 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
 
     fn exact(&self) -> Option<usize> {
         (!self.told && !std::mem::needs_drop::<T>()).then(size_of::<T>)
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.unknown
     }
 
     fn weigher(&self) -> Box<dyn Any> {

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::task::{self, Poll};
 use std::time::Instant;
 
-use super::erased::Weigh;
 use crate::budget;
 use crate::items::{Chunks, Demand};
+use crate::weigh::Weigher;
 use crate::{Chunk, Context, Error, Items};
 
 /// One poll in so many is timed where polls are quick; the time is scaled up.
@@ -23,13 +23,13 @@ pub(crate) struct Guard<T> {
     polls: u64,
     last_ns: u64,
     dead: bool,
-    weigh: Weigh<T>,
+    weigh: Weigher<T>,
     /// Items that are made together, at most, where all weigh the same.
     most: Option<usize>,
 }
 
 impl<T> Guard<T> {
-    pub(crate) fn new(input: Items<T>, context: Context, weigh: Weigh<T>, exact: Option<usize>) -> Self {
+    pub(crate) fn new(input: Items<T>, context: Context, weigh: Weigher<T>, exact: Option<usize>) -> Self {
         let most = match (context.stake(), exact) {
             (Some(stake), Some(exact)) => Some((stake / exact.max(1)).max(1)),
             (Some(_), None) => None,

@@ -52,7 +52,10 @@ fn drain(loader: &DataLoader<Counted>, epoch: u64, items: usize) {
 }
 
 /// The most that was alive in two epochs of a loader that promised 16 MiB, less one item.
-fn two_epochs(graph: impl Fn(Meter) -> Graph<Counted>, set: impl Fn(Builder<Counted>) -> Builder<Counted>) -> usize {
+fn two_epochs(
+    graph: impl Fn(Meter) -> Graph<Counted>,
+    set: impl Fn(Builder<Counted>) -> Builder<Counted>,
+) -> usize {
     let meter = Meter::default();
     let graph = graph(meter.clone()).weighed(|item| item.bytes);
     let loader = set(DataLoader::builder(graph).workers(2).memory(16 * MIB)).build().unwrap();
@@ -92,7 +95,8 @@ fn memory_bounds_items_that_grow_over_the_cpu_in_every_epoch() {
     for order in ORDERS {
         let most = two_epochs(|meter| compute(meter, growing), |builder| builder.order(order));
         assert!(most <= 16 * MIB, "{order}: {} KiB", most / KIB);
-        let fixed = two_epochs(|meter| compute(meter, growing).concurrency(64), |builder| builder.order(order));
+        let fixed =
+            two_epochs(|meter| compute(meter, growing).concurrency(64), |builder| builder.order(order));
         assert!(fixed <= 16 * MIB, "{order}, concurrency: {} KiB", fixed / KIB);
     }
 }
@@ -118,11 +122,53 @@ fn memory_bounds_items_of_four_mebibytes_at_a_high_concurrency() {
     assert!(meter.most() >= 64 * MIB, "{} MiB", meter.most() / MIB);
 }
 
+/// A request that has begun holds what an earlier one waits for, and there are no bytes for it to go on.
+#[test]
+fn memory_stops_nobody_who_holds_what_the_first_waits_for() {
+    let meter = Meter::default();
+    let permit = Arc::new(tokio::sync::Semaphore::new(1));
+    let done = tokio::sync::watch::Sender::new((false, 0usize));
+    let (seen, counts) = (permit.clone(), meter.clone());
+    let graph = Graph::range(0..40).map_async(move |n| {
+        let (permit, done, meter) = (seen.clone(), done.clone(), counts.clone());
+        async move {
+            let mut told = done.subscribe();
+            match n {
+                // The second comes first, and keeps it until the others have filled what there is.
+                0 => {
+                    told.wait_for(|(taken, _)| *taken).await.map_err(Error::user)?;
+                    drop(permit.acquire().await.map_err(Error::user)?);
+                }
+                1 => {
+                    let _held = permit.acquire().await.map_err(Error::user)?;
+                    done.send_modify(|(taken, _)| *taken = true);
+                    told.wait_for(|(_, through)| *through > 1).await.map_err(Error::user)?;
+                    tokio::task::yield_now().await;
+                    return Ok(meter.item(MIB));
+                }
+                _ => done.send_modify(|(_, through)| *through += 1),
+            }
+            Ok::<_, Error>(meter.item(MIB))
+        }
+    });
+    let graph = graph.weighed(|item| item.bytes).concurrency(40);
+    let loader = DataLoader::builder(graph).workers(2).memory(5 * MIB).build().unwrap();
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(loader.epoch(0).blocking().map(Result::unwrap).count()));
+    assert_eq!(receive.recv_timeout(Duration::from_secs(30)), Ok(40), "it stands still");
+    assert!(meter.most() <= 6 * MIB, "{} MiB", meter.most() / MIB);
+}
+
 /// What a step does to each item of a generated graph.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Read { yields: usize, concurrency: usize },
-    Compute { concurrency: usize },
+    Read {
+        yields: usize,
+        concurrency: usize,
+    },
+    Compute {
+        concurrency: usize,
+    },
     /// So many for each.
     Fan(u64),
     Filter,
@@ -183,7 +229,8 @@ impl Case {
 
     /// Numbers of items, each with what counts for it. Each step makes another item of what it gets, in its place.
     fn graph(&self, meter: &Meter) -> Graph<Numbered> {
-        let heavy = |graph: Graph<Numbered>| graph.weighed(|item| item.1.as_ref().map_or(16, |item| item.bytes));
+        let heavy =
+            |graph: Graph<Numbered>| graph.weighed(|item| item.1.as_ref().map_or(16, |item| item.bytes));
         let fixed = |graph: Graph<Numbered>, concurrency| match concurrency {
             0 => graph,
             some => graph.concurrency(some),

@@ -3,17 +3,17 @@
 mod agreed;
 mod builder;
 #[cfg(test)]
-mod memory_tests;
-#[cfg(test)]
-mod ready_tests;
-#[cfg(test)]
 mod elastic_tests;
 mod epoch;
+#[cfg(test)]
+mod memory_tests;
 mod policy;
 mod prefetch_to_device;
 mod rank_epoch;
 #[cfg(test)]
 mod ranks_tests;
+#[cfg(test)]
+mod ready_tests;
 mod replay;
 mod state;
 mod stats;

@@ -48,8 +48,7 @@ fn takes_what_is_before(what: &str, graph: impl Fn(u64, Door) -> Graph<u64>) {
     for ((workers, order), stuck) in settings.flat_map(|settings| STUCK.map(|stuck| (settings, stuck))) {
         for prefetch in [None, Some(0), Some(8)] {
             let door = Door::default();
-            let mut builder =
-                DataLoader::builder(graph(stuck, door.clone())).workers(workers).order(order);
+            let mut builder = DataLoader::builder(graph(stuck, door.clone())).workers(workers).order(order);
             if let Some(prefetch) = prefetch {
                 builder = builder.prefetch(prefetch);
             }
@@ -143,21 +142,6 @@ fn ready_items_are_delivered_before_a_request_that_waits() {
     });
 }
 
-#[test]
-fn ready_items_are_delivered_from_a_source_that_blocks() {
-    takes_what_is_before("source", |stuck, door| {
-        let numbers = Graph::from_iter_with(move || {
-            let door = door.clone();
-            (0..ITEMS).inspect(move |n| {
-                if *n == stuck {
-                    door.pass();
-                }
-            })
-        });
-        numbers.map(|n| n)
-    });
-}
-
 /// Batches that are full are delivered, too: those who wake their consumer for many items do so for no more than it needs.
 #[test]
 fn full_batches_are_delivered_before_an_item_that_blocks() {
@@ -168,6 +152,6 @@ fn full_batches_are_delivered_before_an_item_that_blocks() {
             }
             n
         });
-        batches.batch(1).map(|batch| batch[0])
+        batches.concurrency(4).batch(1).map(|batch| batch[0])
     });
 }

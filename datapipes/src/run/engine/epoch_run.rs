@@ -170,7 +170,8 @@ impl EpochRun {
             Work::Cpu => plan.workers,
             Work::Io => self.io.metrics().num_workers(),
         };
-        Account::new(&self.budget, number, plan.bytes, pollers, seen)
+        let inside = plan.nodes.iter().map(|&id| self.counters[id].clone()).collect();
+        Account::new(&self.budget, number, plan.bytes, pollers, seen, inside)
     }
 
     /// What the queue of a node has of the bytes, or that in front of the consumer.
@@ -178,7 +179,7 @@ impl EpochRun {
         let earlier = |&&id: &&usize| node.is_none_or(|node| id < node);
         let number = self.engine.plan.segments.len() + self.queues.keys().filter(earlier).count();
         let seen = Arc::new(AtomicUsize::new(edge.exact().unwrap_or(0)));
-        Account::new(&self.budget, number, self.engine.plan.prefetch.bytes, 1, seen)
+        Account::new(&self.budget, number, self.engine.plan.prefetch.bytes, 1, seen, Vec::new())
     }
 
     #[cfg(target_os = "linux")]
