@@ -96,7 +96,7 @@ macro_rules! plain {
     )*};
 }
 
-plain!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f16 bf16 f32 f64 bool char () &'static str);
+plain!(() u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f16 bf16 f32 f64 bool char &'static str);
 
 impl<T: Weigh> Weigh for Vec<T> {
     fn weigh(&self) -> usize {
