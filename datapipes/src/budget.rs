@@ -7,16 +7,19 @@
 //! - each poll that may make an item has a *stake*: a part of the bytes that covers an item much larger than those before.
 //!   Polls that get theirs run at the same time as others;
 //! - where no stake is left, one poll at a time runs without, so that one item at most is above;
-//! - where not even what is known can be had, what is polled waits. A future that is not polled makes nothing.
+//! - where not even what is known can be had, what is polled waits. A future that is not polled makes nothing. Who has what is
+//!   known already, as a request has that has begun, waits for nobody's bytes; only where items turn out larger meanwhile it does.
 //!
-//! Whoever the consumer waits for is polled whatever is held (the head of the line, one item at a time); so nothing stands still.
-//! If it waits in turn for what another has begun and holds (a permit, a connection), that one goes on after a while.
+//! Whoever the consumer waits for is polled whatever is held (the head of the line, one item at a time). That head may wait in turn
+//! for what another has begun and holds: a permit, a lock, a connection. So a clock of its own looks whether the consumer waits
+//! although nothing moves, and lets one go on at each of its ticks, until its item is made. So whatever would come to its
+//! end without a bound does so with it. It is asked whether it still waits before that: one that is busy with something else
+//! gets nothing above the bound.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
 
 use crate::context::Counters;
 use crate::sync::lock;
@@ -26,12 +29,21 @@ pub(crate) const JUMP: usize = 1024;
 /// Before the first item of an edge is known, it is taken for one of so many that fit.
 const UNKNOWN: usize = 32;
 
+/// So many ticks of the clock without movement, and one that has not even begun goes on.
+const LONG: u32 = 5;
+
+/// Starts to call [`Budget::tick`] from time to time, until the receiver ends; says whether it could.
+pub(crate) type Clock = fn(Weak<Budget>, mpsc::Receiver<()>) -> bool;
+
 /// The bytes of an epoch.
 #[derive(Debug)]
 pub(crate) struct Budget {
     /// All that was promised.
     bytes: usize,
     state: Mutex<State>,
+    clock: Clock,
+    /// There once somebody had to wait; `None` in it where no clock could be started.
+    ticks: OnceLock<Option<mpsc::Sender<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -41,22 +53,80 @@ struct State {
     /// Whether a poll without a stake runs.
     alone: bool,
     next: u64,
-    /// When items were used last, or somebody went on because nothing had moved for long.
-    moved: Option<Instant>,
+    /// Items that were made or used, modulo some.
+    moves: u32,
+    /// How many there were at the last tick.
+    ticked: u32,
+    /// Ticks since then at which the consumer waited.
+    still: u32,
+    /// The consumer, since it last found nothing.
+    consumer: Option<Waker>,
+    /// Who may go on until an item is made, whatever is held.
+    freed: BTreeSet<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     bytes: usize,
     /// Who waits for bytes of this edge, the oldest first.
-    waiting: BTreeMap<u64, Waker>,
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    waker: Waker,
+    /// Whether it is in the middle of an item, and may hold what others need.
+    begun: bool,
 }
 
 impl Budget {
     /// So many bytes for so many edges.
-    pub(crate) fn new(bytes: usize, edges: usize) -> Arc<Self> {
+    pub(crate) fn new(bytes: usize, edges: usize, clock: Clock) -> Arc<Self> {
         let edges = (0..edges).map(|_| Held::default()).collect();
-        Arc::new(Budget { bytes, state: Mutex::new(State { edges, ..State::default() }) })
+        let state = Mutex::new(State { edges, ..State::default() });
+        Arc::new(Budget { bytes, state, clock, ticks: OnceLock::new() })
+    }
+
+    /// The consumer of the whole finds nothing, and waits.
+    pub(crate) fn consumer_waits(&self, cx: &Context<'_>) {
+        let mut state = lock(&self.state);
+        if !state.consumer.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            state.consumer = Some(cx.waker().clone());
+        }
+    }
+
+    /// Lets somebody go on where the consumer waits and nothing has moved since the last tick.
+    pub(crate) fn tick(&self) {
+        let woken = {
+            let mut state = lock(&self.state);
+            let state = &mut *state;
+            if std::mem::replace(&mut state.ticked, state.moves) != state.moves {
+                state.still = 0;
+                return;
+            }
+            if state.edges.iter().all(|edge| edge.waiting.is_empty()) {
+                return;
+            }
+            // It comes back if it still waits.
+            let Some(consumer) = state.consumer.take() else { return };
+            let freed = match state.still {
+                0 => None,
+                still => state.oldest(!still.is_multiple_of(LONG)),
+            };
+            state.still += 1;
+            state.freed.extend(freed.as_ref().map(|(id, _)| *id));
+            [Some(consumer), freed.map(|(_, waker)| waker)]
+        };
+        woken.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// Whether there is somebody who looks after those who wait.
+    fn is_watched(self: &Arc<Self>) -> bool {
+        let start = || {
+            let (send, receive) = mpsc::channel();
+            (self.clock)(Arc::downgrade(self), receive).then_some(send)
+        };
+        self.ticks.get_or_init(start).is_some()
     }
 }
 
@@ -66,7 +136,17 @@ impl State {
         if self.edges.iter().all(|edge| edge.waiting.is_empty()) {
             return Vec::new();
         }
-        self.edges.iter_mut().filter_map(|edge| edge.waiting.pop_first()).map(|(_, waker)| waker).collect()
+        self.edges.iter_mut().filter_map(|edge| edge.waiting.pop_first()).map(|(_, of)| of.waker).collect()
+    }
+
+    /// Who has waited longest, of those that have `begun` or of all; it waits no more.
+    fn oldest(&mut self, begun: bool) -> Option<(u64, Waker)> {
+        let edges = self.edges.iter_mut().filter_map(|edge| {
+            let id = edge.waiting.iter().find(|(_, of)| of.begun || !begun).map(|(id, _)| *id)?;
+            Some((id, &mut edge.waiting))
+        });
+        let (id, waiting) = edges.min_by_key(|(id, _)| *id)?;
+        waiting.remove(&id).map(|of| (id, of.waker))
     }
 }
 
@@ -113,24 +193,29 @@ impl Account {
     pub(crate) fn credit(&self) -> Credit {
         let mut state = lock(&self.budget.state);
         state.next += 1;
-        Credit { id: state.next, account: self.clone(), input: 0, held: 0, alone: false }
+        let id = state.next;
+        drop(state);
+        let account = self.clone();
+        Credit { id, account, input: 0, held: 0, alone: false, begun: false, freed: false, waited: false }
     }
 
     /// Wakes who has this number, if it waits.
     pub(crate) fn wake(&self, id: u64) {
-        let waker = lock(&self.budget.state).edges[self.edge].waiting.remove(&id);
-        if let Some(waker) = waker {
+        let waiting = lock(&self.budget.state).edges[self.edge].waiting.remove(&id);
+        if let Some(Waiting { waker, .. }) = waiting {
             waker.wake();
         }
     }
 
     /// Changes what is held from `from` to `to`, whatever there is. `alone` ends a poll without a stake.
-    fn change(&self, from: usize, to: usize, alone: bool) {
-        if from == to && !alone {
+    /// `made` says whether that is for an item that is there now.
+    fn change(&self, from: usize, to: usize, alone: bool, made: bool) {
+        if from == to && !alone && !made {
             return;
         }
         let woken = {
             let mut state = lock(&self.budget.state);
+            state.moves = state.moves.wrapping_add(made.into());
             state.alone &= !alone;
             state.held = state.held - from + to;
             let edge = &mut state.edges[self.edge];
@@ -140,12 +225,12 @@ impl Account {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives bytes back, `used` at this time, and wakes who waits even if there are none.
-    fn release(&self, bytes: usize, alone: bool, used: Option<Instant>) {
+    /// Gives bytes back, and wakes who waits even if there are none. `used` says whether they were an item's.
+    fn release(&self, bytes: usize, alone: bool, used: bool) {
         let woken = {
             let mut state = lock(&self.budget.state);
             state.alone &= !alone;
-            state.moved = used.or(state.moved);
+            state.moves = state.moves.wrapping_add(used.into());
             state.held -= bytes;
             state.edges[self.edge].bytes -= bytes;
             state.first()
@@ -228,6 +313,12 @@ pub(crate) struct Credit {
     held: usize,
     /// Whether a poll runs that has no stake.
     alone: bool,
+    /// Whether it is in the middle of an item.
+    begun: bool,
+    /// Whether it may go on until that is made, whatever is held.
+    freed: bool,
+    /// Whether it had to wait since it last got bytes.
+    waited: bool,
 }
 
 impl Credit {
@@ -244,20 +335,6 @@ impl Credit {
     pub(crate) fn reserve_anyway(&mut self) {
         self.stop_waiting();
         self.set(self.input.saturating_add(self.account.each()));
-    }
-
-    /// The same, if nobody has used an item for so long.
-    pub(crate) fn reserve_if_stalled(&mut self, long: Duration) -> bool {
-        let now = Instant::now();
-        {
-            let mut state = lock(&self.account.budget.state);
-            if state.moved.is_some_and(|moved| now.duration_since(moved) < long) {
-                return false;
-            }
-            state.moved = Some(now);
-        }
-        self.reserve_anyway();
-        true
     }
 
     fn stop_waiting(&self) {
@@ -312,54 +389,62 @@ impl Credit {
 
     /// After a poll that made nothing yet: keeps what up to `max` items are taken to weigh.
     pub(crate) fn poll_pending(&mut self, max: usize) {
+        self.begun = true;
         self.set(self.held.min(self.input.saturating_add(self.account.each().saturating_mul(max))));
     }
 
     /// After a poll that made items: learns what they weigh, and parts with that. `input` is what is left of what went in.
     pub(crate) fn give(&mut self, items: usize, bytes: usize, input: usize) -> Hold {
         learn(&self.account.seen, items, bytes);
-        self.set(input + bytes);
+        let alone = std::mem::take(&mut self.alone);
+        self.account.change(self.held, input + bytes, alone, true);
         (self.input, self.held) = (input, input);
+        (self.begun, self.freed) = (false, false);
         Hold { account: self.account.clone(), bytes }
     }
 
     fn set(&mut self, held: usize) {
         let alone = std::mem::take(&mut self.alone);
-        self.account.change(self.held, held, alone);
+        self.account.change(self.held, held, alone, false);
         self.held = held;
     }
 
-    /// Reserves `least` bytes, and a larger `stake` if that is there. Says whether the stake was; `None` if it has to wait,
-    /// with nothing but its input.
+    /// Reserves `least` bytes, and a larger `stake` if that is there. Says whether the stake was; `None` if it has to wait.
     fn acquire(&mut self, cx: &Context<'_>, least: usize, stake: usize, limit: usize) -> Option<bool> {
         let budget = self.account.budget.clone();
         let mut state = lock(&budget.state);
         let least = self.input.saturating_add(least);
         let stake = least.max(self.input.saturating_add(stake));
         let edge = &mut state.edges[self.account.edge];
-        let waited = edge.waiting.remove(&self.id).is_some();
+        edge.waiting.remove(&self.id);
         let (beside, others) = (edge.bytes - self.held, state.held - self.held);
         let room = |bytes: usize| others.saturating_add(bytes) <= budget.bytes;
         // Where nothing else is at the edge, an item may be larger than its share, if others leave theirs.
-        let fits = room(least) && (beside.saturating_add(least) <= limit || beside == 0);
-        let covered = fits && room(stake);
+        let has_room = room(least) && (beside.saturating_add(least) <= limit || beside == 0);
+        let fits = self.held >= least || has_room;
+        let covered = self.held >= stake || (has_room && room(stake));
         let alone = fits && !covered && !state.alone;
-        let held = match (covered, alone) {
-            (true, _) => stake,
-            (_, true) => least,
-            _ => self.input,
+        self.freed |= state.freed.remove(&self.id);
+        // Nobody waits where nobody would see that it waits for ever.
+        let granted = covered || alone || self.freed || !budget.is_watched();
+        let held = match covered {
+            true => stake,
+            false if granted || fits => least,
+            // With nothing but its input.
+            false => self.input,
         };
         self.alone = alone;
         state.alone |= alone;
         state.edges[self.account.edge].bytes = beside + held;
         state.held = others + held;
-        let freed = held < self.held;
+        let lost = held < self.held;
         self.held = held;
-        let granted = covered || alone;
         // There may be some for the next one, too.
-        let woken = if freed || (granted && waited) { state.first() } else { Vec::new() };
+        let waited = std::mem::replace(&mut self.waited, !granted);
+        let woken = if lost || (granted && waited) { state.first() } else { Vec::new() };
         if !granted {
-            state.edges[self.account.edge].waiting.insert(self.id, cx.waker().clone());
+            let waiting = Waiting { waker: cx.waker().clone(), begun: self.begun };
+            state.edges[self.account.edge].waiting.insert(self.id, waiting);
         }
         drop(state);
         woken.into_iter().for_each(Waker::wake);
@@ -370,8 +455,9 @@ impl Credit {
 impl Drop for Credit {
     fn drop(&mut self) {
         self.stop_waiting();
+        lock(&self.account.budget.state).freed.remove(&self.id);
         // It may have been woken, and somebody else not.
-        self.account.release(self.held, self.alone, None);
+        self.account.release(self.held, self.alone, false);
     }
 }
 
@@ -384,6 +470,6 @@ pub(crate) struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.account.release(self.bytes, false, Some(Instant::now()));
+        self.account.release(self.bytes, false, true);
     }
 }

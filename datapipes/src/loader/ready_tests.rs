@@ -44,6 +44,15 @@ const STUCK: [u64; 4] = [0, 1, 50, 63];
 
 /// Takes the items before number `stuck`, which stands still; opens the door; and takes the rest.
 fn takes_what_is_before(what: &str, graph: impl Fn(u64, Door) -> Graph<u64>) {
+    takes_numbers_before(what, graph, |n| n);
+}
+
+/// The same, of items that have numbers.
+fn takes_numbers_before<T: Send + 'static>(
+    what: &str,
+    graph: impl Fn(u64, Door) -> Graph<T>,
+    number: impl Fn(T) -> u64 + Copy + Send + 'static,
+) {
     let settings = [1, 2].into_iter().flat_map(|workers| ORDERS.map(|order| (workers, order)));
     for ((workers, order), stuck) in settings.flat_map(|settings| STUCK.map(|stuck| (settings, stuck))) {
         for prefetch in [None, Some(0), Some(8)] {
@@ -57,10 +66,11 @@ fn takes_what_is_before(what: &str, graph: impl Fn(u64, Door) -> Graph<u64>) {
             let opens = door.clone();
             std::thread::spawn(move || {
                 let mut epoch = loader.epoch(0).blocking();
-                let first: Vec<u64> = epoch.by_ref().take(stuck as usize).map(Result::unwrap).collect();
+                let first: Vec<u64> =
+                    epoch.by_ref().take(stuck as usize).map(|item| number(item.unwrap())).collect();
                 send.send(first).unwrap();
                 opens.open();
-                send.send(epoch.map(Result::unwrap).collect()).unwrap();
+                send.send(epoch.map(|item| number(item.unwrap())).collect()).unwrap();
             });
             let next = || {
                 receive.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| {
@@ -145,13 +155,14 @@ fn ready_items_are_delivered_before_a_request_that_waits() {
 /// Batches that are full are delivered, too: those who wake their consumer for many items do so for no more than it needs.
 #[test]
 fn full_batches_are_delivered_before_an_item_that_blocks() {
-    takes_what_is_before("batch", |stuck, door| {
-        let batches = Graph::range(0..ITEMS).map(move |n| {
+    let batches = |stuck, door: Door| {
+        let numbers = Graph::range(0..ITEMS).map(move |n| {
             if n == stuck {
                 door.pass();
             }
             n
         });
-        batches.concurrency(4).batch(1).map(|batch| batch[0])
-    });
+        numbers.concurrency(4).batch(1)
+    };
+    takes_numbers_before("batch", batches, |batch| batch[0]);
 }

@@ -3,7 +3,6 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::task::{self, Poll};
@@ -11,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
 use tokio::runtime::Handle;
-use tokio::time::Sleep;
 
 use crate::budget::{Account, Awaited, Credit};
 use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
@@ -260,7 +258,7 @@ impl Morsel {
                 waited += begun.elapsed();
                 // Nothing comes any more but the end, which weighs nothing.
                 let is_over = arity == Arity::One && given >= items;
-                let (mut spent, mut refused, mut begun_item, mut stalled) = (0, None, false, None);
+                let (mut spent, mut refused) = (0, None);
                 let next = poll_fn(|cx| {
                     let max = if is_over {
                         1
@@ -272,11 +270,7 @@ impl Morsel {
                             Poll::Pending => {
                                 refused.get_or_insert_with(Instant::now);
                                 ringer.ring();
-                                // What it has begun may hold what the head of the line waits for.
-                                if !begun_item || !poll_stall(&mut stalled, &mut credit, cx) {
-                                    return Poll::Pending;
-                                }
-                                1
+                                return Poll::Pending;
                             }
                         }
                     };
@@ -299,7 +293,6 @@ impl Morsel {
                     match polled {
                         Ok(Poll::Pending) => {
                             credit.poll_pending(max);
-                            (begun_item, stalled) = (true, None);
                             Poll::Pending
                         }
                         Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
@@ -355,31 +348,6 @@ impl Morsel {
     /// Whether it came to its end. If not, its runtime was shut down under it.
     pub(super) fn is_complete(&self) -> bool {
         self.fate.complete.load(Ordering::SeqCst)
-    }
-}
-
-/// After so long in which nobody took anything, a piece goes on that has to wait for bytes.
-const STALL: Duration = Duration::from_secs(1);
-
-/// Whether nothing has moved for long, so that somebody has to go on whatever is held. One at a time.
-fn poll_stall(
-    stalled: &mut Option<Pin<Box<Sleep>>>,
-    credit: &mut Credit,
-    cx: &mut task::Context<'_>,
-) -> bool {
-    loop {
-        if stalled.is_none() {
-            // A runtime of the user's may have no timers; then there is nothing to be done.
-            *stalled = catch_unwind(|| Box::pin(tokio::time::sleep(STALL))).ok();
-        }
-        let Some(sleep) = stalled else { return false };
-        if sleep.as_mut().poll(cx).is_pending() {
-            return false;
-        }
-        *stalled = None;
-        if credit.reserve_if_stalled(STALL) {
-            return true;
-        }
     }
 }
 

@@ -383,10 +383,8 @@ impl Segment {
         self.flight_items -= morsel.items;
         if let (0, Some(first)) = (place, self.flight.front()) {
             self.line.awaited.lead(first.id);
-            if self.settings.arity == Arity::Any {
-                // It may have more of the bytes now.
-                self.line.account.wake(first.id);
-            }
+            // It may have more of the bytes now.
+            self.line.account.wake(first.id);
         }
         if let Some(pieces) = &self.pieces {
             pieces.push(morsel.items as u64, morsel.out as u64);

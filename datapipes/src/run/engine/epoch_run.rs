@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -20,6 +21,7 @@ use crate::run::ahead::AheadGauge;
 use crate::run::background::QueueGauge;
 #[cfg(target_os = "linux")]
 use crate::run::children::{RunFacts, shared_memory};
+use crate::run::clock::clock;
 use crate::run::segment::SegmentGauge;
 use crate::sync::lock;
 use crate::{Context, Rank, Result, Uneven, Work};
@@ -88,7 +90,7 @@ impl EpochRun {
         let queues = queues.filter(|(_, place)| matches!(place, Place::Queue(_)));
         let queues: HashMap<_, _> = queues.map(|(id, _)| (id, Arc::default())).collect();
         let plan = &engine.plan;
-        let budget = Budget::new(plan.bytes(), plan.segments.len() + queues.len() + 1);
+        let budget = Budget::new(plan.bytes(), plan.segments.len() + queues.len() + 1, clock);
         let pollers = engine.settings.workers.max(io.metrics().num_workers());
         info.stake = Some(stake(plan.prefetch.bytes, pollers));
         Ok(Arc::new(EpochRun {
@@ -113,6 +115,11 @@ impl EpochRun {
             trim: Trim::default(),
             engine: engine.clone(),
         }))
+    }
+
+    /// The consumer finds nothing, and waits.
+    pub(crate) fn consumer_waits(&self, cx: &task::Context<'_>) {
+        self.budget.consumer_waits(cx);
     }
 
     /// The epoch is over, by its end or by being dropped.
