@@ -91,7 +91,10 @@ impl Budget {
     pub(crate) fn consumer_waits(&self, cx: &Context<'_>) {
         let mut state = lock(&self.state);
         if !state.consumer.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            state.consumer = Some(cx.waker().clone());
+            let old = state.consumer.replace(cx.waker().clone());
+            // To drop it may be to drop a task, and all that this has.
+            drop(state);
+            drop(old);
         }
     }
 
@@ -338,7 +341,8 @@ impl Credit {
     }
 
     fn stop_waiting(&self) {
-        lock(&self.account.budget.state).edges[self.account.edge].waiting.remove(&self.id);
+        let waiting = lock(&self.account.budget.state).edges[self.account.edge].waiting.remove(&self.id);
+        drop(waiting);
     }
 
     /// Has bytes of input, which live until they are used.
@@ -416,7 +420,7 @@ impl Credit {
         let least = self.input.saturating_add(least);
         let stake = least.max(self.input.saturating_add(stake));
         let edge = &mut state.edges[self.account.edge];
-        edge.waiting.remove(&self.id);
+        let before = edge.waiting.remove(&self.id);
         let (beside, others) = (edge.bytes - self.held, state.held - self.held);
         let room = |bytes: usize| others.saturating_add(bytes) <= budget.bytes;
         // Where nothing else is at the edge, an item may be larger than its share, if others leave theirs.
@@ -447,6 +451,7 @@ impl Credit {
             state.edges[self.account.edge].waiting.insert(self.id, waiting);
         }
         drop(state);
+        drop(before);
         woken.into_iter().for_each(Waker::wake);
         granted.then_some(covered)
     }
@@ -471,5 +476,108 @@ pub(crate) struct Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.account.release(self.bytes, false, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn account(budget: &Arc<Budget>, edge: usize, seen: usize) -> Account {
+        Account::new(budget, edge, 8 * MIB, 1, Arc::new(AtomicUsize::new(seen)), Vec::new())
+    }
+
+    fn cx() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+
+    /// A request of 1 MiB that has begun, when items turned out as large as all there is and others have taken the rest.
+    fn begun(budget: &Arc<Budget>) -> (Credit, Hold) {
+        let account = account(budget, 0, MIB);
+        let (mut large, mut begun) = (account.credit(), account.credit());
+        assert!(large.reserve(&cx()) && begun.reserve(&cx()));
+        assert!(begun.poll_begin(&cx(), 1, true, || false).is_ready());
+        begun.poll_pending(1);
+        assert!(large.poll_begin(&cx(), 1, true, || false).is_ready());
+        (begun, large.give(1, 16 * MIB, 0))
+    }
+
+    fn may_go_on(credit: &mut Credit) -> bool {
+        credit.poll_begin(&cx(), 1, true, || false).is_ready()
+    }
+
+    #[test]
+    fn who_has_begun_goes_on_where_the_consumer_waits_and_nothing_moves() {
+        let budget = Budget::new(16 * MIB, 1, |_, _| true);
+        let (mut credit, held) = begun(&budget);
+        assert!(!may_go_on(&mut credit));
+        // Since then something has moved.
+        budget.consumer_waits(&cx());
+        budget.tick();
+        assert!(!may_go_on(&mut credit));
+        // It is asked whether it still waits, and does.
+        budget.tick();
+        assert!(!may_go_on(&mut credit));
+        budget.consumer_waits(&cx());
+        budget.tick();
+        assert!(may_go_on(&mut credit));
+        // In as many polls as that takes, until it is made.
+        credit.poll_pending(1);
+        assert!(may_go_on(&mut credit));
+        drop(credit.give(1, 16 * MIB, 0));
+        assert!(!may_go_on(&mut credit));
+        drop(held);
+        assert!(may_go_on(&mut credit));
+    }
+
+    #[test]
+    fn nobody_goes_above_while_the_consumer_is_busy() {
+        let budget = Budget::new(16 * MIB, 1, |_, _| true);
+        let (mut credit, _held) = begun(&budget);
+        assert!(!may_go_on(&mut credit));
+        // It found nothing once, and has not come back.
+        budget.consumer_waits(&cx());
+        for _ in 0..100 {
+            budget.tick();
+        }
+        assert!(!may_go_on(&mut credit));
+    }
+
+    #[test]
+    fn nobody_waits_where_no_clock_can_be_started() {
+        let budget = Budget::new(16 * MIB, 1, |_, _| false);
+        let (mut credit, _held) = begun(&budget);
+        assert!(may_go_on(&mut credit));
+    }
+
+    #[test]
+    fn what_has_not_begun_goes_on_too_after_a_longer_time() {
+        let budget = Budget::new(16 * MIB, 1, |_, _| true);
+        let (_begun, _held) = begun(&budget);
+        let mut credit = account(&budget, 0, MIB).credit();
+        let mut ticks = 0;
+        while !may_go_on(&mut credit) {
+            ticks += 1;
+            budget.consumer_waits(&cx());
+            budget.tick();
+        }
+        assert_eq!(ticks, 2 + LONG as usize);
+    }
+
+    #[test]
+    fn a_request_that_has_its_bytes_is_not_suspended_for_want_of_more() {
+        let budget = Budget::new(16 * MIB, 2, |_, _| true);
+        let mut credit = account(&budget, 0, MIB).credit();
+        assert!(credit.reserve(&cx()));
+        // Everything else is taken, and there is more than that.
+        let mut other = account(&budget, 1, MIB).credit();
+        assert!(other.reserve(&cx()));
+        let _held = other.give(1, 20 * MIB, 0);
+        for _ in 0..3 {
+            assert!(may_go_on(&mut credit));
+            credit.poll_pending(1);
+        }
     }
 }
