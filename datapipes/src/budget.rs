@@ -228,16 +228,23 @@ impl Account {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives bytes back, and wakes who waits even if there are none. `used` says whether they were an item's.
-    fn release(&self, bytes: usize, alone: bool, used: bool) {
-        let woken = {
-            let mut state = lock(&self.budget.state);
-            state.alone &= !alone;
-            state.moves = state.moves.wrapping_add(used.into());
-            state.held -= bytes;
-            state.edges[self.edge].bytes -= bytes;
-            state.first()
-        };
+    /// Gives bytes back, and wakes who waits even if there are none: those of an item that was used, or those of a credit.
+    fn release(&self, bytes: usize, credit: Option<(u64, bool)>) {
+        let mut state = lock(&self.budget.state);
+        let mut waiting = None;
+        match credit {
+            Some((id, alone)) => {
+                waiting = state.edges[self.edge].waiting.remove(&id);
+                state.freed.remove(&id);
+                state.alone &= !alone;
+            }
+            None => state.moves = state.moves.wrapping_add(1),
+        }
+        state.held -= bytes;
+        state.edges[self.edge].bytes -= bytes;
+        let woken = state.first();
+        drop(state);
+        drop(waiting);
         woken.into_iter().for_each(Waker::wake);
     }
 }
@@ -337,7 +344,7 @@ impl Credit {
     /// The same, whatever there is.
     pub(crate) fn reserve_anyway(&mut self) {
         self.stop_waiting();
-        self.set(self.input.saturating_add(self.account.each()));
+        self.set(self.held.max(self.input.saturating_add(self.account.each())));
     }
 
     fn stop_waiting(&self) {
@@ -370,8 +377,7 @@ impl Credit {
         if !awaited() {
             return Poll::Pending;
         }
-        self.stop_waiting();
-        self.set(self.held.max(self.input.saturating_add(each)));
+        self.reserve_anyway();
         Poll::Ready(1)
     }
 
@@ -459,10 +465,8 @@ impl Credit {
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        self.stop_waiting();
-        lock(&self.account.budget.state).freed.remove(&self.id);
         // It may have been woken, and somebody else not.
-        self.account.release(self.held, self.alone, false);
+        self.account.release(self.held, Some((self.id, self.alone)));
     }
 }
 
@@ -475,7 +479,7 @@ pub(crate) struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.account.release(self.bytes, false, true);
+        self.account.release(self.bytes, None);
     }
 }
 

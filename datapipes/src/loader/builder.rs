@@ -76,6 +76,12 @@ impl<T: Send + 'static> Builder<T> {
     /// follows their size; and one item passes whatever its size, if the consumer waits for it. So what is alive is at most
     /// this and one item.
     ///
+    /// A request that has begun may be suspended for want of bytes, if items turn out larger than they were when it began. If
+    /// it holds what the first one waits for (a permit, a connection), nothing moves: after one to two seconds in which the
+    /// consumer waits and no item is made or used, one such request goes on, and one more each second, each an item above. Where
+    /// those do not help, work that has not begun goes on likewise every five seconds. So a bound that is too small makes
+    /// an epoch slow, and never stops it; and while the consumer does something else, nothing goes above.
+    ///
     /// Not covered are: items that several threads make at the same moment, more than a thousand times as large as all
     /// before, or larger each than an edge's share divided by twice the number of threads; what a step has in work besides its
     /// items; items whose weight is [unknown](crate::Weigh), which `explain` names; and messages on their way between
