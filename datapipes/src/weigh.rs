@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn explain_names_steps_whose_bytes_are_unknown() {
-        struct Mine(#[expect(dead_code)] Box<u64>);
+        struct Mine(#[expect(dead_code, reason = "it only has to own something")] Box<u64>);
         let graph = Graph::range(0..9).map(|n| Mine(Box::new(n))).named("mine").shuffle(3);
         let explain = |graph| DataLoader::builder(graph).workers(2).build().unwrap().explain();
         let said = explain(graph.clone());

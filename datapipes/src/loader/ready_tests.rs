@@ -119,7 +119,7 @@ fn ready_items_are_delivered_before_a_filter_that_blocks() {
             }
             true
         });
-        kept.try_map(|n| Ok::<_, Error>(n))
+        kept.try_map(Ok::<_, Error>)
     });
 }
 
