@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::channel::oneshot;
@@ -41,6 +41,8 @@ pub(crate) struct RunInfo {
     pub cancelled: Arc<AtomicBool>,
     pub offload: Option<Arc<dyn Offload>>,
     pub shared: Arc<Shared>,
+    /// Bytes at stake where items are made together; no limit if there is none.
+    pub stake: Option<usize>,
 }
 
 /// What the applications of nodes share while an epoch runs, by node and type.
@@ -74,6 +76,8 @@ pub(crate) struct Counters {
     pub retried: AtomicU64,
     /// Time spent inside the node and what runs inline above it, from a sample of the calls, scaled up.
     pub busy_ns: AtomicU64,
+    /// Bytes an item keeps alive: the heaviest of late, 0 before the first.
+    pub weight: AtomicUsize,
 }
 
 impl Context {
@@ -110,6 +114,11 @@ impl Context {
             rows,
             keeper,
         }))
+    }
+
+    /// Bytes at stake where items are made together, if they are bounded.
+    pub(crate) fn stake(&self) -> Option<usize> {
+        self.0.run.stake
     }
 
     pub(crate) fn keeper(&self) -> Option<&Keeper> {

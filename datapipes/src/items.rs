@@ -25,12 +25,20 @@ pub struct Demand {
     /// Nobody waits for them: they are asked for ahead of need. A source that must not run ahead may say "not now". Where
     /// a `Stream` stands between, which cannot be told, the items polled inside of it know by the thread they are on.
     pub ahead: bool,
+    /// So many are needed before anything can be made of them, as for a batch; 1 where each is of use by itself. Whoever
+    /// works on many at once need not wake its consumer for fewer.
+    pub needed: usize,
 }
 
 impl Demand {
     /// Somebody waits for at least one of up to `max` items.
     pub fn up_to(max: usize) -> Self {
-        Demand { max: max.max(1), ahead: false }
+        Demand { max: max.max(1), ahead: false, needed: 1 }
+    }
+
+    /// The same, for who can go on only with so many.
+    pub fn needing(self, needed: usize) -> Self {
+        Demand { needed: needed.max(1), ..self }
     }
 
     /// The same, but no more than `max`.
@@ -81,6 +89,8 @@ pub struct Items<T> {
     /// Nanoseconds an item of late; infinite before the first.
     cost_ns: f64,
     polls: u32,
+    /// Items that came so far.
+    seen: usize,
     done: bool,
     /// How many were taken by whoever reads this, and how many its maker gave; counted where an epoch may be resumed.
     taken: Option<Arc<AtomicU64>>,
@@ -91,6 +101,15 @@ pub struct Items<T> {
 const MAX_AHEAD: usize = 1024;
 /// Time spent ahead of need, at most.
 const AHEAD_NS: f64 = 20_000.0;
+/// For so many items that came, one more may be made at once with others.
+const TRUST: usize = 64;
+
+/// How many items to make at once that have cost so much of late, after so many.
+#[inline]
+pub(crate) fn at_once(cost_ns: f64, seen: usize) -> usize {
+    ((AHEAD_NS / cost_ns) as usize).clamp(1, 1 + seen / TRUST)
+}
+
 /// One poll in so many is timed, where items are cheap.
 const SAMPLE: u32 = 8;
 
@@ -102,6 +121,7 @@ impl<T: Send + 'static> Items<T> {
             ready: Chunk::default().into_iter(),
             cost_ns: f64::INFINITY,
             polls: 0,
+            seen: 0,
             done: false,
             taken: None,
             produced: None,
@@ -220,6 +240,7 @@ impl<T: Send + 'static> Items<T> {
         let begun = timed.then(Instant::now);
         let chunk = ready!(self.chunks.poll_chunk(cx, demand));
         self.done = chunk.is_none();
+        self.seen = self.seen.saturating_add(chunk.as_ref().map_or(0, Chunk::len));
         if let (Some(produced), Some(chunk)) = (&self.produced, &chunk) {
             produced.store(produced.load(Ordering::Relaxed) + chunk.len() as u64, Ordering::Relaxed);
         }
@@ -232,9 +253,10 @@ impl<T: Send + 'static> Items<T> {
     }
 
     /// How many items it is reasonable to ask for where one is needed: more than one only if items have been cheap
-    /// of late, so that running ahead costs no more than some microseconds.
+    /// of late, so that running ahead costs no more than some microseconds, and only some for every 64 that came before:
+    /// if one of those takes for ever, the others made with it are not delivered.
     pub fn ahead(&self) -> usize {
-        ((AHEAD_NS / self.cost_ns) as usize).clamp(1, MAX_AHEAD)
+        at_once(self.cost_ns, self.seen).min(MAX_AHEAD)
     }
 
     /// An item that was taken ahead, if there is one.
@@ -263,7 +285,7 @@ impl<T: Send + 'static> Stream for Items<T> {
         if let Some(item) = self.pop_ready() {
             return Poll::Ready(Some(item));
         }
-        let demand = Demand { max: self.ahead(), ahead: AHEAD.get() };
+        let demand = Demand { ahead: AHEAD.get(), ..Demand::up_to(self.ahead()) };
         match ready!(self.poll_more(cx, demand)) {
             None => Poll::Ready(None),
             Some(chunk) => {

@@ -83,6 +83,7 @@
     )
 )]
 
+mod budget;
 mod caught;
 mod chunk;
 mod collate;
@@ -103,6 +104,7 @@ mod rows;
 mod settings;
 mod sync;
 mod tensor;
+mod weigh;
 mod wire;
 pub mod worker;
 
@@ -144,6 +146,7 @@ pub use rng::Rng;
 pub use run::blocking;
 pub use settings::Order;
 pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
+pub use weigh::Weigh;
 #[cfg(feature = "serde")]
 pub use wire::Serde;
 pub use wire::{Reader, Wire, Writer};

@@ -206,9 +206,16 @@ pub trait Pipe<In>: Send + Sync + 'static {
     }
 
     /// About how many bytes an item that comes out keeps alive; queues with a length in bytes count by it. `None` if
-    /// the pipe cannot tell: then what goes in and out of one type is weighed as above, and else by its size alone.
+    /// the pipe cannot tell: then what goes in and out of one type is weighed as above, and else by what its type tells (see
+    /// [`Weigh`](crate::Weigh)).
     fn weigh(&self, _item: &Self::Out) -> Option<usize> {
         None
+    }
+
+    /// Whether [`weigh`](Pipe::weigh) may know more than the type of an item.
+    #[doc(hidden)]
+    fn tells_weight(&self) -> bool {
+        true
     }
 }
 

@@ -9,8 +9,8 @@ use std::path::Path;
 
 /// The files that are the contract: they know only each other.
 const CONTRACT: &[&str] = &[
-    "pipe", "item", "items", "keep", "caught", "chunk", "crossing", "error", "context", "quota", "rank",
-    "rng", "rows", "sync", "tensor", "ndarray", "collate", "wire",
+    "budget", "weigh", "pipe", "item", "items", "keep", "caught", "chunk", "crossing", "error", "context",
+    "quota", "rank", "rng", "rows", "sync", "tensor", "ndarray", "collate", "wire",
 ];
 
 /// Which parts of `datapipes/src` a part may know besides itself.

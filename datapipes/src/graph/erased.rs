@@ -7,9 +7,11 @@ use std::sync::atomic::AtomicU64;
 use std::task::{self, Poll, ready};
 
 use super::in_pieces::{Next, OneByOne, SharedGate, Taps, TapsOf};
+use crate::budget::Hold;
 use crate::items::{Chunks, Demand};
 use crate::keep::Pieces;
 use crate::pipe::{Inputs, Rerun, Split};
+use crate::weigh::Weigher;
 use crate::{Chunk, Context, Error, Items, Join, Origin, Pipe, Source};
 
 /// An `Items<T>` whose `T` only the edge knows.
@@ -22,6 +24,8 @@ pub(crate) struct AnyChunk {
     pub len: usize,
     pub errors: usize,
     pub bytes: usize,
+    /// Counts the bytes until the consumer comes back for more.
+    pub hold: Option<Hold>,
 }
 
 /// A stream of chunks whose `T` only the edge knows.
@@ -66,7 +70,11 @@ pub(crate) trait Edge: Send + Sync {
     fn fail(&self, error: Error) -> AnyItems;
     /// A chunk of one error.
     fn fail_chunk(&self, error: Error) -> AnyChunk;
-    /// How values are weighed: a `Weigh<T>`.
+    /// What an item weighs, if that is the size of its type.
+    fn exact(&self) -> Option<usize>;
+    /// Whether nobody said what items weigh, and their type does not tell.
+    fn is_unknown(&self) -> bool;
+    /// How values are weighed: a `Weigher<T>`.
     fn weigher(&self) -> Box<dyn Any>;
     /// Looks at the items and errors of a chunk, in order.
     fn look<'a>(&self, chunk: &'a AnyChunk) -> Vec<Look<'a>>;
@@ -75,23 +83,35 @@ pub(crate) trait Edge: Send + Sync {
 }
 
 /// How values of an edge are weighed, if they are of type `T`.
-pub(super) fn weigher<T: 'static>(edge: &dyn Edge) -> Option<Weigh<T>> {
+pub(super) fn weigher<T: 'static>(edge: &dyn Edge) -> Option<Weigher<T>> {
     edge.weigher().downcast().ok().map(|weigh| *weigh)
 }
 
-/// Weighs many values in one call.
-pub(crate) type Weigh<T> = Arc<dyn Fn(&[T]) -> usize + Send + Sync>;
-
-pub(crate) struct EdgeOf<T>(Weigh<T>);
+pub(crate) struct EdgeOf<T> {
+    weigh: Weigher<T>,
+    /// Whether somebody said how; else a value without a destructor weighs its size.
+    told: bool,
+    /// Whether nobody can say.
+    unknown: bool,
+}
 
 impl<T: Send + 'static> EdgeOf<T> {
     pub(crate) fn edge(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
-        Self::edge_by_slice(move |values| values.iter().map(&weigh).sum())
+        Self::edge_by_slice(move |values| values.iter().map(&weigh).sum(), false)
     }
 
-    /// With one call for many values.
-    pub(crate) fn edge_by_slice(weigh: impl Fn(&[T]) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
-        Arc::new(EdgeOf(Arc::new(weigh)))
+    /// With one call for many values; where that may not know them, it is `unknown` what they weigh.
+    pub(crate) fn edge_by_slice(
+        weigh: impl Fn(&[T]) -> usize + Send + Sync + 'static,
+        unknown: bool,
+    ) -> Arc<dyn Edge> {
+        Arc::new(EdgeOf { weigh: Arc::new(weigh), told: false, unknown })
+    }
+
+    /// As somebody said.
+    pub(crate) fn edge_told(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
+        let weigh = Arc::new(move |values: &[T]| values.iter().map(&weigh).sum());
+        Arc::new(EdgeOf { weigh, told: true, unknown: false })
     }
 }
 
@@ -101,18 +121,18 @@ pub(crate) fn typed<T: Send + 'static>(items: AnyItems) -> Items<T> {
 
 impl<T: Send + 'static> EdgeOf<T> {
     fn wrap(&self, chunk: Chunk<T>) -> AnyChunk {
-        let bytes = (self.0)(chunk.values());
-        AnyChunk { len: chunk.len(), errors: chunk.errors(), bytes, chunk: Box::new(chunk) }
+        let bytes = (self.weigh)(chunk.values());
+        AnyChunk { len: chunk.len(), errors: chunk.errors(), bytes, chunk: Box::new(chunk), hold: None }
     }
 }
 
 impl<T: Send + 'static> Edge for EdgeOf<T> {
     fn erase(&self, items: AnyItems) -> Box<dyn ErasedChunks> {
-        Box::new(Erased { items: typed::<T>(items), edge: EdgeOf(self.0.clone()) })
+        Box::new(Erased { items: typed::<T>(items), edge: EdgeOf { weigh: self.weigh.clone(), ..*self } })
     }
 
     fn restore(&self, chunks: Box<dyn ErasedChunks>) -> AnyItems {
-        Box::new(Items::from_chunks(Restored::<T>(chunks, PhantomData)))
+        Box::new(Items::from_chunks(Restored::<T> { chunks, hold: None, of: PhantomData }))
     }
 
     fn one(&self, chunk: AnyChunk) -> AnyItems {
@@ -163,7 +183,12 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     }
 
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems {
-        Box::new(Items::from_chunks(super::guard::Guard::new(typed::<T>(items), context)))
+        Box::new(Items::from_chunks(super::guard::Guard::new(
+            typed::<T>(items),
+            context,
+            self.weigh.clone(),
+            self.exact(),
+        )))
     }
 
     fn fail(&self, error: Error) -> AnyItems {
@@ -174,8 +199,16 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         self.wrap(Chunk::fail(error))
     }
 
+    fn exact(&self) -> Option<usize> {
+        (!self.told && !std::mem::needs_drop::<T>()).then(size_of::<T>)
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.unknown
+    }
+
     fn weigher(&self) -> Box<dyn Any> {
-        Box::new(self.0.clone())
+        Box::new(self.weigh.clone())
     }
 
     fn look<'a>(&self, chunk: &'a AnyChunk) -> Vec<Look<'a>> {
@@ -207,11 +240,19 @@ impl<T: Send + 'static> ErasedChunks for Erased<T> {
     }
 }
 
-struct Restored<T>(Box<dyn ErasedChunks>, PhantomData<fn() -> T>);
+struct Restored<T> {
+    chunks: Box<dyn ErasedChunks>,
+    /// The bytes of the last chunk: who comes back for more has used it, or holds it by itself.
+    hold: Option<Hold>,
+    of: PhantomData<fn() -> T>,
+}
 
 impl<T: Send + 'static> Chunks<T> for Restored<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
-        Poll::Ready(ready!(self.0.poll_chunk(cx, demand)).map(unwrap::<T>))
+        self.hold = None;
+        let Some(mut chunk) = ready!(self.chunks.poll_chunk(cx, demand)) else { return Poll::Ready(None) };
+        self.hold = chunk.hold.take();
+        Poll::Ready(Some(unwrap::<T>(chunk)))
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::task::{self, Poll};
 use std::time::Instant;
 
+use crate::budget;
 use crate::items::{Chunks, Demand};
+use crate::weigh::Weigher;
 use crate::{Chunk, Context, Error, Items};
 
 /// One poll in so many is timed where polls are quick; the time is scaled up.
@@ -21,11 +23,25 @@ pub(crate) struct Guard<T> {
     polls: u64,
     last_ns: u64,
     dead: bool,
+    weigh: Weigher<T>,
+    /// Items that are made together, at most, where all weigh the same.
+    most: Option<usize>,
 }
 
 impl<T> Guard<T> {
-    pub(crate) fn new(input: Items<T>, context: Context) -> Self {
-        Guard { input, context, polls: 0, last_ns: 0, dead: false }
+    pub(crate) fn new(input: Items<T>, context: Context, weigh: Weigher<T>, exact: Option<usize>) -> Self {
+        let most = match (context.stake(), exact) {
+            (Some(stake), Some(exact)) => Some((stake / exact.max(1)).max(1)),
+            (Some(_), None) => None,
+            (None, _) => Some(MAX_CHUNK),
+        };
+        Guard { input, context, polls: 0, last_ns: 0, dead: false, weigh, most }
+    }
+
+    /// How many items may be made at once, so that those that turn out much larger are bounded.
+    fn most(&self) -> usize {
+        let weight = &self.context.counters().weight;
+        self.most.unwrap_or_else(|| budget::at_once(self.context.stake().unwrap_or(usize::MAX), weight))
     }
 }
 
@@ -49,7 +65,7 @@ impl<T: Send + 'static> Chunks<T> for Guard<T> {
         };
         self.polls += 1;
         let begun = (weight > 0).then(Instant::now);
-        let demand = demand.at_most(MAX_CHUNK);
+        let demand = demand.at_most(MAX_CHUNK.min(self.most()));
         let polled = catch_unwind(AssertUnwindSafe(|| self.input.poll_chunk(cx, demand)));
         let counters = self.context.counters();
         if let Some(begun) = begun {
@@ -68,6 +84,9 @@ impl<T: Send + 'static> Chunks<T> for Guard<T> {
                 }
                 counters.items.fetch_add((chunk.len() - errors) as u64, Ordering::Relaxed);
                 counters.chunks.fetch_add(1, Ordering::Relaxed);
+                if self.most.is_none() {
+                    budget::learn(&counters.weight, chunk.len() - errors, (self.weigh)(chunk.values()));
+                }
                 if errors > 0 {
                     counters.errors.fetch_add(errors as u64, Ordering::Relaxed);
                 }

@@ -23,8 +23,9 @@ pub(crate) use self::lens::{ENDLESS, lens, lens_of_some};
 pub(crate) use self::part::{Part, Recipe, likeness};
 
 use crate::pipe::{Inputs, Rerun, Split};
+use crate::weigh::{self, Weigher};
 use crate::{Arity, Context, Facts, Items, Join, Pipe, Source, Work};
-use erased::{EdgeOf, JoinOp, PipeOp, RerunOp, SourceOp, SplitOp, Weigh};
+use erased::{EdgeOf, JoinOp, PipeOp, RerunOp, SourceOp, SplitOp};
 
 /// A description of where items come from: a node and all above it, typed by what comes out.
 ///
@@ -54,7 +55,8 @@ impl<T: Send + 'static> Graph<T> {
         let source = Arc::new(source);
         let edge = EdgeOf::<T>::edge({
             let source = source.clone();
-            move |item| source.weigh(item).unwrap_or(size_of_val(item))
+            let known = weigh::weigher::<T>();
+            move |item| source.weigh(item).unwrap_or_else(|| weighed(item, &known))
         });
         let facts = source.facts();
         let (keeps, len) = (source.keeps(), source.len_hint());
@@ -65,14 +67,23 @@ impl<T: Send + 'static> Graph<T> {
     /// Adds a pipe.
     pub fn pipe<P: Pipe<T>>(self, pipe: P) -> Graph<P::Out> {
         let pipe = Arc::new(pipe);
-        let edge = EdgeOf::<P::Out>::edge_by_slice({
-            let (pipe, above) = (pipe.clone(), self.weigher::<P::Out>());
-            move |items| match (items.first().map(|item| pipe.weigh(item)), &above) {
-                (Some(None), Some(above)) => above(items),
-                (Some(None), None) => size_of_val(items),
-                _ => items.iter().map(|item| pipe.weigh(item).unwrap_or(size_of_val(item))).sum(),
+        let above = self.weigher::<P::Out>();
+        let unknown = match above {
+            Some(_) => self.node.edge.is_unknown(),
+            None => {
+                let tells = pipe.tells_weight() || weigh::weigher::<P::Out>().is_some();
+                std::mem::needs_drop::<P::Out>() && !tells
             }
-        });
+        };
+        let weigh = {
+            let (pipe, known) = (pipe.clone(), above.or_else(weigh::weigher::<P::Out>));
+            move |items: &[P::Out]| match (items.first().map(|item| pipe.weigh(item)), &known) {
+                (Some(None), Some(known)) => known(items),
+                (Some(None), None) => size_of_val(items),
+                _ => items.iter().map(|item| pipe.weigh(item).unwrap_or_else(|| weighed(item, &known))).sum(),
+            }
+        };
+        let edge = EdgeOf::<P::Out>::edge_by_slice(weigh, unknown);
         let (part, problem) = match pipe.is_separate_process().then(|| pipe.crossing()) {
             None => (None, None),
             Some(Some(crossing)) => match Part::of_pipe(crossing) {
@@ -138,7 +149,8 @@ impl<T: Send + 'static> Graph<T> {
         let join = Arc::new(join);
         let edge = EdgeOf::<T>::edge({
             let join = join.clone();
-            move |item| join.weigh(item).unwrap_or(size_of_val(item))
+            let known = weigh::weigher::<T>();
+            move |item| join.weigh(item).unwrap_or_else(|| weighed(item, &known))
         });
         let hints = Hints { facts: join.facts(), resumable: join.is_resumable(), ..Hints::default() };
         let name = join.name();
@@ -177,14 +189,15 @@ impl<T: Send + 'static> Graph<T> {
         self.edit(|node| node.concurrency = Some(pieces))
     }
 
-    /// Tells how many bytes an item that leaves the last node keeps alive, for queues with a length in bytes.
+    /// Tells how many bytes an item that leaves the last node keeps alive, for queues with a length in bytes. For a type
+    /// that implements [`Weigh`](crate::Weigh): `.weighed(Weigh::weigh)`.
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
-        let edge = EdgeOf::<T>::edge(weigh);
+        let edge = EdgeOf::<T>::edge_told(weigh);
         self.edit(|node| node.edge = edge)
     }
 
     /// How items that leave the last node are weighed, if they are of type `U`.
-    pub(crate) fn weigher<U: Send + 'static>(&self) -> Option<Weigh<U>> {
+    pub(crate) fn weigher<U: Send + 'static>(&self) -> Option<Weigher<U>> {
         erased::weigher::<U>(&*self.node.edge)
     }
 
@@ -192,7 +205,10 @@ impl<T: Send + 'static> Graph<T> {
     fn edge_below<U: Send + 'static>(&self) -> Arc<dyn Edge> {
         match self.weigher::<U>() {
             Some(_) => self.node.edge.clone(),
-            None => EdgeOf::<U>::edge(size_of_val),
+            None => {
+                let known = weigh::weigher::<U>();
+                EdgeOf::<U>::edge(move |item| weighed(item, &known))
+            }
         }
     }
 
@@ -248,6 +264,11 @@ impl<T> fmt::Debug for Graph<T> {
         chain(&self.node, f)?;
         f.write_str(")")
     }
+}
+
+/// What a value keeps alive, as far as that is known.
+fn weighed<T>(item: &T, known: &Option<Weigher<T>>) -> usize {
+    known.as_ref().map_or(size_of_val(item), |known| known(std::slice::from_ref(item)))
 }
 
 /// Gives what it gets.

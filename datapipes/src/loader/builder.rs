@@ -77,9 +77,22 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// How many bytes may wait on all edges together (by default 1 GiB), divided evenly among them. Each edge lets
-    /// one item pass whatever its size. What pipes hold themselves (a shuffle buffer) comes on top, counted in
-    /// items; [`DataLoader::explain`] prints both.
+    /// How many bytes the items may have that wait on edges or are in work, all together (by default 1 GiB). Each edge has
+    /// an even share. Bytes are reserved before an item is made, by what those before weighed, so that the number in flight
+    /// follows their size; and one item passes whatever its size, if the consumer waits for it. So what is alive is at most
+    /// this and one item.
+    ///
+    /// A request that has begun may be suspended for want of bytes, if items turn out larger than they were when it began. If
+    /// it holds what the first one waits for (a permit, a connection), nothing moves: after one to two seconds in which the
+    /// consumer waits and no item is made or used, one such request goes on, and one more each second, each an item above. Where
+    /// those do not help, work that has not begun goes on likewise every five seconds. So a bound that is too small makes
+    /// an epoch slow, and never stops it; and while the consumer does something else, nothing goes above.
+    ///
+    /// Not covered are: items that several threads make at the same moment, more than a thousand times as large as all
+    /// before, or larger each than an edge's share divided by twice the number of threads; what a step has in work besides its
+    /// items; items whose weight is [unknown](crate::Weigh), which `explain` names; and messages on their way between
+    /// processes, 16 MiB for each. What pipes hold themselves (a shuffle buffer) comes on top, counted in items;
+    /// [`DataLoader::explain`] prints both. Without workers nothing waits anywhere.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.settings.memory = Some(bytes);
         self

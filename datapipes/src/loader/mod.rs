@@ -7,11 +7,15 @@ mod builder;
 mod elastic_tests;
 mod epoch;
 mod left;
+#[cfg(test)]
+mod memory_tests;
 mod policy;
 mod prefetch_to_device;
 mod rank_epoch;
 #[cfg(test)]
 mod ranks_tests;
+#[cfg(test)]
+mod ready_tests;
 mod replay;
 mod state;
 mod stats;

@@ -263,6 +263,9 @@ impl<T: Send + 'static> RankEpoch<T> {
                 // The waker is registered with the old place; poll again from the new one.
                 continue;
             }
+            if polled.is_pending() {
+                running.run.consumer_waits(cx);
+            }
             match ready!(polled) {
                 None => {
                     self.end_at(false, true);

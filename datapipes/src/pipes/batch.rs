@@ -104,8 +104,9 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
         }
         loop {
             // Where items are cheap take some ahead of need, or the last few of a batch come in tiny chunks.
-            let missing = (self.size - self.values.len()).max(self.input.ahead());
-            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, Demand { max: missing, ..demand })) else {
+            let needed = self.size - self.values.len();
+            let wanted = Demand { max: needed.max(self.input.ahead()), ..demand }.needing(needed);
+            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 if self.values.is_empty() || self.drop_last {
                     self.cx.count_dropped(std::mem::take(&mut self.values).len() as u64);
                     return Poll::Ready(None);

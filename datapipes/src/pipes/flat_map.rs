@@ -56,6 +56,9 @@ where
     fn is_shardable(&self) -> bool {
         true
     }
+    fn tells_weight(&self) -> bool {
+        false
+    }
     fn facts(&self) -> Facts {
         Facts::any_order().with_children()
     }

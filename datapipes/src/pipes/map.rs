@@ -32,6 +32,9 @@ where
     fn arity(&self) -> Arity {
         Arity::One
     }
+    fn tells_weight(&self) -> bool {
+        false
+    }
     fn facts(&self) -> Facts {
         Facts::any_order()
     }
@@ -66,6 +69,9 @@ where
     }
     fn arity(&self) -> Arity {
         Arity::One
+    }
+    fn tells_weight(&self) -> bool {
+        false
     }
     fn facts(&self) -> Facts {
         Facts::any_order()
@@ -104,6 +110,9 @@ where
     }
     fn arity(&self) -> Arity {
         Arity::One
+    }
+    fn tells_weight(&self) -> bool {
+        false
     }
     fn facts(&self) -> Facts {
         Facts::any_order()

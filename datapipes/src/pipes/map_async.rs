@@ -54,6 +54,9 @@ where
     fn arity(&self) -> Arity {
         Arity::One
     }
+    fn tells_weight(&self) -> bool {
+        false
+    }
     fn facts(&self) -> Facts {
         Facts::any_order()
     }

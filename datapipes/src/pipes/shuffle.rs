@@ -261,7 +261,10 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
         }
         while !self.draining {
             let missing = self.size - self.values.len();
-            let wanted = if missing > 0 { Demand { max: missing, ..demand } } else { demand };
+            let wanted = match missing {
+                0 => demand,
+                _ => Demand { max: missing, ..demand }.needing(missing),
+            };
             let Some(mut chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 self.drain();
                 break;

@@ -287,7 +287,7 @@ impl Plan {
     /// Divides the bytes among the edges, and a bound on displacement among the segments.
     fn share_out(&mut self, settings: &Settings) {
         let queues = self.places.iter().filter(|p| matches!(p, Place::Queue(_))).count();
-        let edges = self.segments.len() + queues + 1;
+        let edges = self.segments.len() + queues + 1 + self.pools();
         let share = settings.memory.unwrap_or(DEFAULT_BYTES) / edges;
         self.prefetch.bytes = share;
         let relaxed = self.segments.iter().filter(|s| s.order != Order::Strict).count().max(1);
@@ -304,7 +304,12 @@ impl Plan {
         }
     }
 
-    /// The most bytes that may wait on edges at once, if no single item is larger than its edge's share.
+    /// How many pipes keep memory of batches for those to come, up to an edge's share each.
+    fn pools(&self) -> usize {
+        self.rows.iter().flatten().count()
+    }
+
+    /// The bytes that all edges share.
     pub(crate) fn bytes(&self) -> usize {
         let queues = self.places.iter().map(|p| if let Place::Queue(q) = p { q.bytes } else { 0 });
         self.prefetch.bytes + self.segments.iter().map(|s| s.bytes).sum::<usize>() + queues.sum::<usize>()
@@ -345,8 +350,15 @@ impl fmt::Display for Explain<'_> {
             writeln!(f, "everything runs on the consumer's thread; pipes hold at most {held} items")?;
         } else {
             let prefetch = &self.plan.prefetch;
-            let mib = self.plan.bytes() >> 20;
-            writeln!(f, "at most {mib} MiB wait on edges; pipes hold at most {held} items besides")?;
+            let bytes = self.plan.bytes() + self.plan.pools() * prefetch.bytes;
+            let most = match bytes >> 20 {
+                0 => format!("{bytes} bytes"),
+                mib => format!("{mib} MiB"),
+            };
+            writeln!(
+                f,
+                "at most {most} and one item wait on edges or are in work; pipes hold at most {held} items besides"
+            )?;
             writeln!(f, "consumer ← queue, up to {} ready, filled by its own thread", prefetch.items)?;
         }
         if settings.resumable {
@@ -361,6 +373,16 @@ impl fmt::Display for Explain<'_> {
 }
 
 impl Explain<'_> {
+    /// Whether what a node gives waits somewhere, so that its bytes are counted.
+    fn is_counted(&self, id: usize) -> bool {
+        let ends_segment = match self.plan.places[id] {
+            Place::Segment(number) => self.plan.segments[number].nodes.last() == Some(&id),
+            Place::Queue(_) => true,
+            Place::Inline => false,
+        };
+        ends_segment || (id == self.flow.root.0 && self.plan.prefetch.items > 0)
+    }
+
     fn node(&self, f: &mut fmt::Formatter<'_>, id: usize, indent: &str, last: bool) -> fmt::Result {
         let node = &self.flow.nodes[id];
         let facts = &node.hints().facts;
@@ -401,6 +423,9 @@ impl Explain<'_> {
                     write!(f, "  [{letter}]")?;
                 }
             }
+        }
+        if self.is_counted(id) && node.node.edge.is_unknown() {
+            write!(f, "  (bytes unknown: `weighed` tells them)")?;
         }
         if let Some(batch) = self.plan.rows[id] {
             write!(f, "  (straight into batches of {batch})")?;

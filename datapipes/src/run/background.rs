@@ -10,8 +10,9 @@ use std::time::Instant;
 use futures::future::{AbortHandle, Abortable};
 use futures::task::AtomicWaker;
 
+use crate::budget::Account;
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
-use crate::items::Demand;
+use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::run::PATIENCE;
 use crate::run::scope::Scope;
@@ -23,8 +24,7 @@ pub(crate) struct BackgroundSettings {
     pub depth: usize,
     /// Whether more than `depth` may be kept ready where items are quick to make.
     pub adaptive: bool,
-    /// Bytes kept ready, at most; one item always fits.
-    pub bytes: usize,
+    pub account: Account,
     pub scope: Scope,
     pub edge: Arc<dyn Edge>,
 }
@@ -113,7 +113,7 @@ impl Background {
     }
 
     fn launch(above: Box<dyn ErasedChunks>, settings: BackgroundSettings, gauge: Arc<QueueGauge>) -> State {
-        let limits = Limits { items: 1, bytes: settings.bytes };
+        let limits = Limits { items: 1, bytes: usize::MAX };
         let (put, take) = thread::<AnyChunk>(limits);
         let consumed = Arc::new(AtomicUsize::new(0));
         let need = Arc::new(Need::default());
@@ -155,15 +155,16 @@ async fn drive(
     gauge: Arc<QueueGauge>,
 ) {
     let scope = settings.scope.clone();
-    let (started, mut full_ns, mut made, mut made_bytes) = (Instant::now(), 0, 0, 0);
+    let (started, mut full_ns, mut made) = (Instant::now(), 0, 0);
+    let mut credit = settings.account.credit();
     loop {
         let mut depth = settings.depth;
+        let cost = (started.elapsed().as_nanos() as f64 - full_ns as f64) / made.max(1) as f64;
         if settings.adaptive && made > 0 {
-            let cost = (started.elapsed().as_nanos() as f64 - full_ns as f64) / made as f64;
             depth = ((READY_NS / cost) as usize).clamp(depth, MAX_READY);
         }
         let window = (1 + consumed.load(Ordering::Relaxed) / 4).min(depth).max(1);
-        put.set_limits(Limits { items: window, bytes: settings.bytes });
+        put.set_limits(Limits { items: window, bytes: usize::MAX });
         gauge.depth.store(window as u64, Ordering::Relaxed);
         let begun = Instant::now();
         let room = poll_fn(|cx| {
@@ -179,32 +180,44 @@ async fn drive(
         let waited = begun.elapsed().as_nanos() as u64;
         full_ns += waited;
         gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
-        // No more at once than the bytes allow, by what items weighed so far.
-        let fits = settings.bytes.saturating_mul(made) / made_bytes.max(1);
-        let max = if made > 0 { room.min(fits).max(1) } else { 1 };
+        let max = room.min(items::at_once(cost, made));
+        let mut refused = None;
         let next = poll_fn(|cx| {
             need.register(cx);
             // In this order: who has just taken what was there does not wait.
             let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
-            let demand = Demand { max, ahead: !(empty && need.waits()) };
+            let waits = empty && need.waits();
+            let Poll::Ready(max) = credit.poll_begin(cx, max, true, || waits) else {
+                refused.get_or_insert_with(Instant::now);
+                return Poll::Pending;
+            };
+            let demand = Demand { ahead: !waits, ..Demand::up_to(max) };
             let begun = Instant::now();
             let _busy = scope.busy();
+            if let Some(since) = refused.take() {
+                let waited = (begun - since).as_nanos() as u64;
+                full_ns += waited;
+                gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
+            }
             let polled = catch_unwind(AssertUnwindSafe(|| above.poll_chunk(cx, demand)));
             gauge.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             match polled {
-                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Pending) => {
+                    credit.poll_pending(max);
+                    Poll::Pending
+                }
                 Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
                 Err(payload) => Poll::Ready(Err(payload)),
             }
         });
-        let (chunk, last) = match next.await {
+        let (mut chunk, last) = match next.await {
             Ok(Some(chunk)) => (chunk, false),
             Ok(None) => return,
             Err(payload) => (settings.edge.fail_chunk(Error::panic(payload)), true),
         };
         let weight = Weight { items: chunk.len, bytes: chunk.bytes };
         made += chunk.len;
-        made_bytes += chunk.bytes;
+        chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, 0));
         put.put(chunk, weight);
         if last {
             return;

@@ -4,6 +4,7 @@
 //! - [`segment`]: neighbouring shardable pipes as one piece of work; cuts morsels, puts results in order.
 //! - [`morsel`]: a piece of a segment's input on its way, as a task.
 //! - [`background`]: runs what is above it on a thread of its own, ahead of its consumer.
+//! - [`clock`]: looks whether an epoch stands still for want of bytes.
 //! - [`driven`]: goes on with I/O that began on the consumer's thread, while the consumer does something else.
 //! - [`pieced`]: what distributes over concatenation, inline, with a log of which output belongs to which input.
 //! - [`sieve`]: leaves out what had been taken before an epoch was resumed.
@@ -23,6 +24,7 @@ mod block_on;
 mod blocking;
 #[cfg(target_os = "linux")]
 pub(crate) mod children;
+mod clock;
 mod driven;
 mod engine;
 mod morsel;

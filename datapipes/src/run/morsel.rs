@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
 
+use crate::budget::{Account, Awaited, Credit};
 use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
-use crate::items::Demand;
+use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::rows::{RowCursor, Rows};
 #[cfg(target_os = "linux")]
@@ -19,10 +20,11 @@ use crate::run::children::{Job, Lease, RunFacts};
 use crate::run::pool::Pool;
 use crate::run::scope::{Scope, Scoped};
 use crate::run::segment::SegmentGauge;
-use crate::{Context, Error, ErrorKind, Work};
+use crate::{Arity, Context, Error, ErrorKind, Work};
 
-/// Items that a morsel's queue may hold before its worker goes on to something else.
-const SLOT_ITEMS: usize = 256;
+/// What a morsel's queue may hold before its worker goes on to something else: items. Bytes are counted for all of a
+/// segment together.
+const LIMITS: Limits = Limits { items: 256, bytes: usize::MAX };
 
 /// The chain of a segment, which every morsel passes.
 pub(crate) struct Chain {
@@ -100,14 +102,42 @@ pub(super) struct Line {
     pub chain: Arc<Chain>,
     pub spawner: Spawner,
     pub work: Work,
-    /// Whether one item may become any number.
-    pub fans_out: bool,
+    /// How many come out for one that goes in.
+    pub arity: Arity,
     /// For the pool's priority.
     pub depth: usize,
     pub bell: Arc<Bell>,
-    /// Bytes that an item that came out keeps alive, of the heavier ones of late; 0 before the first.
-    pub out_weight: Arc<AtomicUsize>,
+    /// The bytes of what comes out, and of what went in and is still there.
+    pub account: Account,
+    pub awaited: Arc<Awaited>,
+    /// What items cost of late, and how many there were.
+    pub pace: Arc<Pace>,
     pub busy: Arc<SegmentGauge>,
+}
+
+/// How many items may be made in one poll: what is made together comes out together, so that one that takes for ever holds
+/// up the others. They are few where items are dear, and as long as little is known.
+#[derive(Default)]
+pub(crate) struct Pace {
+    /// Nanoseconds an item.
+    cost: AtomicU64,
+    seen: AtomicUsize,
+}
+
+impl Pace {
+    fn at_once(&self) -> usize {
+        items::at_once(self.cost.load(Ordering::Relaxed) as f64, self.seen.load(Ordering::Relaxed))
+    }
+
+    fn learn(&self, items: usize, ns: u64) {
+        let (cost, known) = (ns / items.max(1) as u64, self.cost.load(Ordering::Relaxed));
+        // Quick to believe that items are cheap: the first ones pay for cold caches.
+        self.cost.store(
+            if cost < known || known == 0 { cost } else { known - known / 4 + cost / 4 },
+            Ordering::Relaxed,
+        );
+        self.seen.fetch_add(items, Ordering::Relaxed);
+    }
 }
 
 /// What became of a morsel.
@@ -136,8 +166,10 @@ pub(super) struct Morsel {
     _running: Running,
     fate: Arc<Fate>,
     pub items: usize,
-    /// How many items came out of it so far, and what they keep alive.
-    pub out: Weight,
+    /// How many items came out of it so far.
+    pub out: usize,
+    /// By which number it is known to who waits for it.
+    pub id: u64,
     /// Which of the input its first item is, where that has to be known.
     pub begin: u64,
     /// How many items of later morsels went before those it still has.
@@ -145,40 +177,43 @@ pub(super) struct Morsel {
 }
 
 impl Morsel {
+    fn new(
+        slot: impl Take<AnyChunk> + 'static,
+        running: Running,
+        fate: Arc<Fate>,
+        items: usize,
+        id: u64,
+    ) -> Self {
+        Morsel { slot: Box::new(slot), _running: running, fate, items, out: 0, id, begin: 0, overtaken: 0 }
+    }
+
     /// One that failed as a whole.
-    fn failed(error: Error, items: usize, line: &Line, bytes: usize) -> Morsel {
-        let (mut put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes });
+    fn failed(error: Error, items: usize, line: &Line, id: u64) -> Morsel {
+        let (mut put, take) = thread::<AnyChunk>(LIMITS);
         let ringer = Ringer(Some(line.bell.clone()));
         put.put(line.chain.output().fail_chunk(line.chain.name(error)), Weight { items: 1, bytes: 0 });
         // The queue must end before the bell rings.
         drop(put);
         drop(ringer);
-        Morsel {
-            slot: Box::new(take),
-            _running: Running::Elsewhere,
-            fate: Arc::new(Fate { spent: AtomicU64::new(0), complete: AtomicBool::new(true) }),
-            items,
-            out: Weight::default(),
-            begin: 0,
-            overtaken: 0,
-        }
+        let fate = Fate { spent: AtomicU64::new(0), complete: AtomicBool::new(true) };
+        Morsel::new(take, Running::Elsewhere, Arc::new(fate), items, id)
     }
 
-    /// Starts a piece of the input on its way, whose first item is number `first`. Its queue holds up to so many bytes.
+    /// Starts a piece of the input on its way, whose first item is number `first`. It has bytes for its first item.
     /// Dropping it cancels it.
-    pub(super) fn start(chunk: AnyChunk, first: u64, line: &Line, bytes: usize) -> Morsel {
+    pub(super) fn start(chunk: AnyChunk, first: u64, line: &Line, mut credit: Credit) -> Morsel {
+        let (id, items) = (credit.id(), chunk.len);
         if let Spawner::Pool(pool, _) = &line.spawner
             && let Err(error) = pool.start()
         {
             let error = Error::new(ErrorKind::Worker, "cannot start a worker thread").with_source(error);
-            return Morsel::failed(error, chunk.len, line, bytes);
+            return Morsel::failed(error, items, line, id);
         }
-        let (put, take) = thread::<AnyChunk>(Limits { items: SLOT_ITEMS, bytes });
-        let items = chunk.len;
+        let (put, take) = thread::<AnyChunk>(LIMITS);
         let fate = Arc::new(Fate::default());
         let (chain, gauge, told) = (line.chain.clone(), line.busy.clone(), fate.clone());
-        let (weight, fans_out) = (line.out_weight.clone(), line.fans_out);
-        let work = line.work;
+        let (work, arity) = (line.work, line.arity);
+        let (awaited, pace) = (line.awaited.clone(), line.pace.clone());
         let mut ringer = Ringer(Some(line.bell.clone()));
         #[cfg(target_os = "linux")]
         if let Spawner::Crew(lease, run) = &line.spawner {
@@ -194,28 +229,21 @@ impl Morsel {
                 counters,
                 gauge,
                 fate: told,
-                weight,
+                credit,
+                awaited,
                 put,
                 ringer,
             });
-            let (slot, running) = (Box::new(take), Running::Elsewhere);
-            return Morsel {
-                slot,
-                _running: running,
-                fate,
-                items,
-                out: Weight::default(),
-                begin: 0,
-                overtaken: 0,
-            };
+            return Morsel::new(take, Running::Elsewhere, fate, items, id);
         }
         let morsel = async move {
             // The queue must end before the bell rings.
             let mut put = put;
             let mut output = None;
+            let input = chunk.bytes;
             let mut chunk = Some(chunk);
             let mut started = None;
-            let mut waited = Duration::ZERO;
+            let (mut waited, mut given) = (Duration::ZERO, 0);
             loop {
                 let begun = Instant::now();
                 let room = poll_fn(|cx| {
@@ -227,29 +255,45 @@ impl Morsel {
                 });
                 let Some(room) = room.await else { return };
                 waited += begun.elapsed();
-                // No more at once than the bytes allow; where one item may become any number, the first is weighed.
-                let max = match weight.load(Ordering::Relaxed) {
-                    0 if fans_out => 1,
-                    0 => room,
-                    each => room.min((bytes / each).max(1)),
-                };
+                // Nothing comes any more but the end, which weighs nothing.
+                let is_over = arity == Arity::One && given >= items;
+                let (mut spent, mut refused) = (0, None);
                 let next = poll_fn(|cx| {
+                    let max = if is_over {
+                        1
+                    } else {
+                        let leads = arity != Arity::Any || awaited.leads(id);
+                        let max = room.min(pace.at_once());
+                        match credit.poll_begin(cx, max, leads, || awaited.is(id)) {
+                            Poll::Ready(max) => max,
+                            Poll::Pending => {
+                                refused.get_or_insert_with(Instant::now);
+                                ringer.ring();
+                                return Poll::Pending;
+                            }
+                        }
+                    };
                     let begun = Instant::now();
+                    waited += refused.take().map_or(Duration::ZERO, |since| begun - since);
                     started.get_or_insert(begun);
                     let polled = catch_unwind(AssertUnwindSafe(|| {
                         let output = output.get_or_insert_with(|| {
                             let chunk = chunk.take().expect("taken once");
                             chain.output().erase(chain.apply(chain.input.one(chunk), first))
                         });
-                        output.poll_chunk(cx, Demand { max, ahead: true })
+                        output.poll_chunk(cx, Demand { ahead: true, ..Demand::up_to(max) })
                     }));
                     let ns = begun.elapsed().as_nanos() as u64;
+                    spent += ns;
                     if work == Work::Cpu {
                         told.spent.fetch_add(ns, Ordering::Relaxed);
                     }
                     gauge.busy_ns.fetch_add(ns, Ordering::Relaxed);
                     match polled {
-                        Ok(Poll::Pending) => Poll::Pending,
+                        Ok(Poll::Pending) => {
+                            credit.poll_pending(max);
+                            Poll::Pending
+                        }
                         Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
                         Err(payload) => Poll::Ready(Err(payload)),
                     }
@@ -259,10 +303,16 @@ impl Morsel {
                     output = Some(Box::new(End));
                     Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
                 }) {
-                    Some(chunk) => {
-                        let known = weight.load(Ordering::Relaxed);
-                        let each = (chunk.bytes / chunk.len.max(1)).max(1);
-                        weight.store(each.max(known - known / 8), Ordering::Relaxed);
+                    Some(mut chunk) => {
+                        given += chunk.len;
+                        // Of what went in, the rest is still there.
+                        let left = match arity {
+                            Arity::One => input / items * items.saturating_sub(given),
+                            _ => input,
+                        };
+                        chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, left));
+                        awaited.made(id);
+                        pace.learn(chunk.len, spent);
                         let weight = Weight { items: chunk.len, bytes: chunk.bytes };
                         put.put(chunk, weight);
                     }
@@ -285,15 +335,7 @@ impl Morsel {
             #[cfg(target_os = "linux")]
             Spawner::Crew(..) => unreachable!("sent to the crew above"),
         };
-        Morsel {
-            slot: Box::new(take),
-            _running: running,
-            fate,
-            items,
-            out: Weight::default(),
-            begin: 0,
-            overtaken: 0,
-        }
+        Morsel::new(take, running, fate, items, id)
     }
 
     /// Nanoseconds that an item of it took.

@@ -6,9 +6,11 @@
 //! passes a bounded window; a morsel whose queue is full gives its worker back until there is room.
 //!
 //! How much is in flight is the business of a [`Window`]: it grows from what the first output needs, five for every four
-//! that came through, and for I/O only as long as that pays. It stays below a number of bytes by the size of what has
-//! come out so far. A piece that is through and waits for an earlier one does not count, up to a bound, so that one
-//! slow connection does not idle the others. What was learned is kept for the next epoch.
+//! that came through, and for I/O only as long as that pays. A piece that is through and waits for an earlier one does not
+//! count, up to a bound, so that one slow connection does not idle the others. What was learned is kept for the next epoch.
+//!
+//! Bytes are a further gate (`budget.rs`): a piece is begun when there are bytes for what one item is taken to weigh, and is
+//! polled when there are bytes for what that poll may make.
 //!
 //! A hop to a worker and back costs some microseconds. So the size of a morsel follows the cost of an item, and a
 //! chain that is cheaper than its hop even in large morsels runs inline: its input goes through a [`Tap`], which can
@@ -20,8 +22,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use crate::budget::{Account, Credit};
 use crate::graph::{AnyChunk, AnyItems, ErasedChunks};
-use crate::items::Demand;
+use crate::items::{self, Demand};
 use crate::keep::{Pieces, Unordered};
 use crate::run::morsel::{Chain, Line, Morsel, Spawner};
 use crate::run::pieced::pieced;
@@ -52,8 +55,7 @@ pub(crate) struct SegmentSettings {
     /// Morsels in flight at the start: what the first output needs.
     pub start: usize,
     pub workers: usize,
-    /// Bytes that what came out may hold back, at most.
-    pub bytes: usize,
+    pub account: Account,
     /// How far down the graph, for the pool's priority.
     pub depth: usize,
     pub arity: Arity,
@@ -69,8 +71,8 @@ pub(crate) struct Learned {
     window: AtomicUsize,
     /// The best duration of a piece, in nanoseconds; 0 before it is known.
     best_ns: AtomicU64,
-    /// Bytes an item that went in keeps alive once it is through.
-    weight: AtomicUsize,
+    /// Bytes an item that came out keeps alive: the heaviest of late, 0 before the first.
+    pub weight: Arc<AtomicUsize>,
 }
 
 /// What is measured at a segment.
@@ -109,8 +111,12 @@ pub(crate) struct Segment {
     /// Inline, one comes out for one that goes in: which of the input is next.
     inline_at: u64,
     delivered: usize,
-    /// Bytes an item that went in keeps alive once it is through, on average.
-    bytes_per_item: f64,
+    /// There were no bytes for another piece; asked again in the next poll.
+    refused: bool,
+    /// The bytes of a piece that is about to begin, and those who wait for them.
+    credit: Option<Credit>,
+    /// Items taken so far.
+    taken: usize,
     /// Nanoseconds an item, on average over the last ones.
     cost_ns: f64,
     probes: u32,
@@ -205,10 +211,12 @@ impl Segment {
             chain: Arc::new(chain),
             spawner,
             work: settings.work,
-            fans_out: settings.arity == Arity::Any,
+            arity: settings.arity,
             depth: settings.depth,
             bell: Arc::default(),
-            out_weight: Arc::default(),
+            account: settings.account.clone(),
+            awaited: Arc::default(),
+            pace: Arc::default(),
             busy: gauge.clone(),
         };
         let mut segment = Segment {
@@ -224,7 +232,9 @@ impl Segment {
             wanted: true,
             wanted_at: 0,
             delivered: 0,
-            bytes_per_item: learned.weight.load(Ordering::Relaxed) as f64,
+            refused: false,
+            credit: None,
+            taken: 0,
             learned,
             pieces,
             unordered,
@@ -274,14 +284,19 @@ impl Segment {
             // Small local files share a hop; what is far away goes one by one.
             Work::Io if self.settings.fixed => 1,
             Work::Io => (self.settings.in_flight / 4).max(1),
-            Work::Cpu => MAX_MORSEL,
+            // Those that come together from above are not to wait for each other.
+            Work::Cpu if self.settings.processes => MAX_MORSEL,
+            Work::Cpu => MAX_MORSEL.min(items::at_once(0.0, self.taken)),
         };
         let worth = if self.settings.processes { MORSEL_NS_APART } else { MORSEL_NS };
         ((worth as f64 / self.cost_ns) as usize).clamp(1, most)
     }
 
-    /// Whether one more morsel may start.
+    /// Whether one more morsel may start, if there are bytes for it.
     fn has_room(&self) -> bool {
+        if self.refused {
+            return false;
+        }
         if self.flight.is_empty() {
             return true;
         }
@@ -294,13 +309,20 @@ impl Segment {
         if self.flight.len() >= most {
             return false;
         }
-        if self.settings.work == Work::Io && self.flight_items >= self.settings.in_flight {
-            return false;
+        self.settings.work != Work::Io || self.flight_items < self.settings.in_flight
+    }
+
+    /// Whether there are bytes for another morsel. Nobody is let wait for the first.
+    fn has_bytes(&mut self, cx: &task::Context<'_>, ahead: bool) -> bool {
+        let account = &self.line.account;
+        let credit = self.credit.get_or_insert_with(|| account.credit());
+        let has = credit.reserve(cx);
+        if !has && self.flight.is_empty() && !ahead {
+            credit.reserve_anyway();
+            return true;
         }
-        // Before the first is delivered the others behind it tell what they weigh.
-        let known = if self.delivered == 0 { self.line.out_weight.load(Ordering::Relaxed) } else { 0 };
-        let held = self.bytes_per_item.max(known as f64) * (self.flight_items + self.morsel()) as f64;
-        held <= self.settings.bytes as f64
+        self.refused = !has;
+        has
     }
 
     /// Starts a morsel, whose first item is number `first`.
@@ -308,16 +330,20 @@ impl Segment {
         self.gauge.items_in.fetch_add(chunk.len as u64, Ordering::Relaxed);
         self.gauge.morsels.fetch_add(1, Ordering::Relaxed);
         self.flight_items += chunk.len;
-        // All that are in flight share the bytes; one item always fits into each.
-        let bytes = self.settings.bytes / self.settings.in_flight.max(1);
-        self.flight.push_back(Morsel::start(chunk, first, &self.line, bytes));
+        let mut credit = self.credit.take().expect("bytes were reserved before");
+        credit.set_input(chunk.bytes);
+        if self.flight.is_empty() {
+            self.line.awaited.lead(credit.id());
+        }
+        self.flight.push_back(Morsel::start(chunk, first, &self.line, credit));
     }
 
     /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first either.
     fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
-        while self.has_room() {
+        while self.has_room() && self.has_bytes(cx, ahead) {
             let most = self.pieces.as_ref().map_or(usize::MAX, |pieces| pieces.limit());
-            let demand = Demand { max: self.morsel().min(most), ahead: ahead || !self.flight.is_empty() };
+            let ahead = ahead || !self.flight.is_empty();
+            let demand = Demand { ahead, ..Demand::up_to(self.morsel().min(most)) };
             let (polled, first) = {
                 let mut input = self.input();
                 if input.ended {
@@ -336,11 +362,16 @@ impl Segment {
                     if let Some(pieces) = &self.pieces {
                         pieces.took(chunk.len);
                     }
+                    self.taken += chunk.len;
                     let begin = self.unordered.as_ref().map_or(0, |unordered| unordered.took(chunk.len));
                     self.spawn(chunk, first);
                     self.flight.back_mut().expect("put there just now").begin = begin;
                 }
-                Poll::Ready(None) | Poll::Pending => return Idle::Starved,
+                Poll::Ready(None) | Poll::Pending => {
+                    // Others may have them meanwhile.
+                    self.credit = None;
+                    return Idle::Starved;
+                }
             }
         }
         Idle::Full
@@ -350,8 +381,13 @@ impl Segment {
     fn finish(&mut self, place: usize) -> Option<AnyChunk> {
         let morsel = self.flight.remove(place).expect("a place in flight");
         self.flight_items -= morsel.items;
+        if let (0, Some(first)) = (place, self.flight.front()) {
+            self.line.awaited.lead(first.id);
+            // It may have more of the bytes now.
+            self.line.account.wake(first.id);
+        }
         if let Some(pieces) = &self.pieces {
-            pieces.push(morsel.items as u64, morsel.out.items as u64);
+            pieces.push(morsel.items as u64, morsel.out as u64);
         }
         self.line.bell.taken();
         self.delivered += 1;
@@ -359,15 +395,10 @@ impl Segment {
         // What was waited for often comes with the rest of its round trip.
         let waited = self.delivered - self.wanted_at <= self.window.size();
         self.window.through(morsel.cost() * morsel.items as f64, now, waited);
-        let items = morsel.items.max(1) as f64;
-        let bytes = morsel.out.bytes as f64 / items;
-        self.bytes_per_item =
-            if self.delivered == 1 { bytes } else { self.bytes_per_item * 0.9 + bytes * 0.1 };
         self.learned.window.store(self.window.proven(), Ordering::Relaxed);
         if let Some(best) = self.window.best() {
             self.learned.best_ns.store(best as u64, Ordering::Relaxed);
         }
-        self.learned.weight.store(self.bytes_per_item as usize, Ordering::Relaxed);
         self.learn_cost(morsel.cost());
         if morsel.is_complete() {
             return None;
@@ -403,11 +434,9 @@ impl Segment {
                         }
                         let morsel = &mut self.flight[place];
                         if let Some(unordered) = &self.unordered {
-                            unordered.gave_run(morsel.begin + morsel.out.items as u64, chunk.len);
+                            unordered.gave_run(morsel.begin + morsel.out as u64, chunk.len);
                         }
-                        let out = &mut morsel.out;
-                        out.items += chunk.len;
-                        out.bytes += chunk.bytes;
+                        morsel.out += chunk.len;
                         return Poll::Ready(Some(chunk));
                     }
                     Poll::Ready(None) => match self.finish(place) {
@@ -415,7 +444,7 @@ impl Segment {
                         None => continue 'again,
                     },
                     Poll::Pending => {
-                        earlier += self.flight[place].items.saturating_sub(self.flight[place].out.items)
+                        earlier += self.flight[place].items.saturating_sub(self.flight[place].out)
                     }
                 }
             }
@@ -451,6 +480,8 @@ impl Segment {
 
     fn poll_spawning(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
         self.account_idle();
+        self.refused = false;
+        self.line.awaited.clear();
         let taken = loop {
             // What is finished makes room, so take first; but never leave the workers without work.
             let cheap = self.cheap();
@@ -465,6 +496,9 @@ impl Segment {
             }
             let taken = match taken {
                 Poll::Pending => {
+                    if !demand.ahead {
+                        self.line.awaited.wait(&self.line.account);
+                    }
                     // Several may be waited for at once, if that is what is needed anyway. What fans out may give
                     // all that is needed long before it is through. Requests may never be through before others are
                     // taken and dropped: what holds a connection or a permit of which there are few. And a piece whose
@@ -472,7 +506,7 @@ impl Segment {
                     let wanted = match (self.settings.arity, self.settings.work) {
                         _ if self.settings.processes => 1,
                         (Arity::Any, _) | (_, Work::Io) => 1,
-                        (_, Work::Cpu) => (demand.max / self.morsel()).min(self.flight.len() / 2),
+                        (_, Work::Cpu) => (demand.needed / self.morsel()).min(self.flight.len() / 2),
                     };
                     if self.line.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
                         self.take(cx)
@@ -490,12 +524,16 @@ impl Segment {
                     return self.poll(cx, demand);
                 }
                 // The last morsel in flight gave nothing; the input may have more.
-                Poll::Ready(None) if self.poll_again(idle) => continue,
+                Poll::Ready(None) if self.poll_again(idle) && !self.refused => continue,
                 // What was refused while others were in flight is now waited for.
-                Poll::Ready(None) if asked_ahead && !demand.ahead => continue,
+                Poll::Ready(None) if asked_ahead && !demand.ahead => {
+                    self.refused = false;
+                    continue;
+                }
                 Poll::Ready(None) => break Poll::Pending,
                 Poll::Ready(Some(chunk)) => {
                     self.wanted = false;
+                    self.line.awaited.clear();
                     if !cheap {
                         self.fill(cx, true);
                     }

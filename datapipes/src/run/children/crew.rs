@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc as std_mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 
 use super::protocol::{Hello, RunFacts};
 use super::station::station;
+use crate::budget::{Awaited, Credit};
 use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
@@ -114,8 +115,9 @@ pub(crate) struct Job {
     pub counters: Vec<Arc<Counters>>,
     pub gauge: Arc<SegmentGauge>,
     pub fate: Arc<Fate>,
-    /// Bytes that an item that came out keeps alive.
-    pub weight: Arc<AtomicUsize>,
+    /// The bytes of what goes in and of what comes out.
+    pub credit: Credit,
+    pub awaited: Arc<Awaited>,
     // The queue must end before the bell rings, so it is dropped first.
     pub put: ThreadPut<AnyChunk>,
     pub ringer: Ringer,
@@ -123,10 +125,9 @@ pub(crate) struct Job {
 
 impl Job {
     /// Hands on what came out. It has to have room.
-    pub(super) fn hand_on(&mut self, chunk: AnyChunk) {
-        let known = self.weight.load(Ordering::Relaxed);
-        let each = (chunk.bytes / chunk.len.max(1)).max(1);
-        self.weight.store(each.max(known - known / 8), Ordering::Relaxed);
+    pub(super) fn hand_on(&mut self, mut chunk: AnyChunk) {
+        chunk.hold = Some(self.credit.give(chunk.len - chunk.errors, chunk.bytes, self.chunk.bytes));
+        self.awaited.made(self.credit.id());
         let weight = Weight { items: chunk.len, bytes: chunk.bytes };
         self.put.put(chunk, weight);
     }

@@ -270,7 +270,7 @@ pub(super) fn uncount(counters: &Counters, counted: &[u64]) {
 }
 
 fn each(counters: &Counters) -> [&AtomicU64; 6] {
-    let Counters { items, chunks, errors, dropped, retried, busy_ns } = counters;
+    let Counters { items, chunks, errors, dropped, retried, busy_ns, weight: _ } = counters;
     [items, chunks, errors, dropped, retried, busy_ns]
 }
 

@@ -151,6 +151,7 @@ impl Part {
             cancelled: cancelled.clone(),
             offload: Some(Arc::new(Scope::new(Handle::current(), None))),
             shared: self.shared(facts.run.epoch),
+            stake: None,
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..].iter().map(|_| Arc::default()).collect();
         let links =
@@ -233,8 +234,8 @@ impl Job {
             return Poll::Ready(None);
         };
         let max = if self.each == 0 || self.alone { 1 } else { (MESSAGE / self.each).clamp(1, ITEMS) };
-        let begun = Instant::now();
-        let polled = catch_unwind(AssertUnwindSafe(|| stream.poll_chunk(cx, Demand { max, ahead: true })));
+        let (begun, demand) = (Instant::now(), Demand { ahead: true, ..Demand::up_to(max) });
+        let polled = catch_unwind(AssertUnwindSafe(|| stream.poll_chunk(cx, demand)));
         self.busy += begun.elapsed().as_nanos() as u64;
         match polled {
             Ok(Poll::Ready(None)) => {

@@ -160,7 +160,7 @@ impl<'a> Shift<'a> {
         loop {
             if let Some(chunk) = self.held.take() {
                 let task = self.tasks.front_mut().ok_or_else(|| damaged("an output of nothing"))?;
-                match poll_room(&mut task.job, cx) {
+                match poll_room(&mut task.job, chunk.bytes, cx) {
                     Poll::Pending => {
                         self.held = Some(chunk);
                         // It is not its fault.

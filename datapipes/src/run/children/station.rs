@@ -177,7 +177,7 @@ impl Station {
                         last.errors.fetch_add(1, Ordering::Relaxed);
                     }
                     let chunk = self.plan().edge.fail_chunk(error.at(&self.plan().node));
-                    if poll_fn(|cx| poll_room(&mut task.job, cx)).await {
+                    if poll_fn(|cx| poll_room(&mut task.job, chunk.bytes, cx)).await {
                         task.job.hand_on(chunk);
                     }
                     task.delivered += 1;
@@ -256,9 +256,14 @@ pub(super) fn overlap(plan: &Plan) -> usize {
     plan.hello.overlap.max(1)
 }
 
-/// Whether a job's output has room; `false` if nobody wants it any more.
-pub(super) fn poll_room(job: &mut Job, cx: &mut Context<'_>) -> Poll<bool> {
-    let room = job.put.poll_ready(cx).map(|room| room.is_some());
+/// Whether a job's output of so many bytes has room; `false` if nobody wants it any more.
+pub(super) fn poll_room(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Poll<bool> {
+    let mut room = job.put.poll_ready(cx).map(|room| room.is_some());
+    if room == Poll::Ready(true) {
+        let Job { credit, awaited, .. } = job;
+        let id = credit.id();
+        room = credit.poll_take(cx, bytes, || awaited.is(id)).map(|()| true);
+    }
     if room.is_pending() {
         job.ringer.ring();
     }

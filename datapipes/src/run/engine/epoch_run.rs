@@ -1,15 +1,18 @@
 //! One epoch on its way: what its nodes share, and what is measured at its edges.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task;
 use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::inputs::unordered;
 use super::log::EpochLog;
 use super::wiring::Splits;
+use crate::budget::{Account, Budget, stake};
 use crate::context::{Counters, RunInfo};
+use crate::graph::Edge;
 use crate::keep::{Cursor, Trim};
 use crate::plan::Place;
 use crate::rows::Rows;
@@ -17,10 +20,11 @@ use crate::run::ahead::AheadGauge;
 use crate::run::background::QueueGauge;
 #[cfg(target_os = "linux")]
 use crate::run::children::{RunFacts, shared_memory};
+use crate::run::clock::clock;
 use crate::run::scope::Scope;
 use crate::run::segment::SegmentGauge;
 use crate::sync::lock;
-use crate::{Context, Error, Rank, Result, Uneven};
+use crate::{Context, Error, Rank, Result, Uneven, Work};
 
 /// One epoch on its way: what its nodes share, and what is measured at its edges.
 pub(crate) struct EpochRun {
@@ -52,6 +56,8 @@ pub(crate) struct EpochRun {
     pub(super) other_ranks: bool,
     /// Whether a log has become long.
     pub trim: Trim,
+    /// The bytes that edges share: first segments, then queues, that in front of the consumer last.
+    budget: Arc<Budget>,
 }
 /// Where each node stands, by name.
 pub(crate) type Cursors = BTreeMap<Arc<str>, Cursor>;
@@ -81,8 +87,14 @@ impl EpochRun {
         may_use_callers: bool,
         resume: Option<&Resume>,
     ) -> Result<Arc<Self>> {
-        let (scope, info) = engine.begin(epoch, share, may_use_callers)?;
+        let (scope, mut info) = engine.begin(epoch, share, may_use_callers)?;
         let queues = engine.plan.places.iter().enumerate();
+        let queues = queues.filter(|(_, place)| matches!(place, Place::Queue(_)));
+        let queues: HashMap<_, _> = queues.map(|(id, _)| (id, Arc::default())).collect();
+        let plan = &engine.plan;
+        let budget = Budget::new(plan.bytes(), plan.segments.len() + queues.len() + 1, clock);
+        let pollers = engine.settings.workers.max(scope.io().metrics().num_workers());
+        info.stake = Some(stake(plan.prefetch.bytes, pollers));
         Ok(Arc::new(EpochRun {
             info,
             scope,
@@ -94,10 +106,8 @@ impl EpochRun {
             inline_ns: AtomicU64::new(0),
             counters: engine.flow.nodes.iter().map(|_| Arc::default()).collect(),
             segments: engine.plan.segments.iter().map(|_| Arc::default()).collect(),
-            queues: queues
-                .filter(|(_, place)| matches!(place, Place::Queue(_)))
-                .map(|(id, _)| (id, Arc::default()))
-                .collect(),
+            queues,
+            budget,
             root_queue: Arc::default(),
             device: OnceLock::new(),
             splits: Mutex::default(),
@@ -108,6 +118,11 @@ impl EpochRun {
             trim: Trim::default(),
             engine: engine.clone(),
         }))
+    }
+
+    /// The consumer finds nothing, and waits.
+    pub(crate) fn consumer_waits(&self, cx: &task::Context<'_>) {
+        self.budget.consumer_waits(cx);
     }
 
     /// The epoch is over, by its end or by being dropped. Every stream of it ends at its next item.
@@ -168,6 +183,30 @@ impl EpochRun {
     pub(super) fn context(&self, id: usize, round: u64) -> Context {
         let node = &self.engine.flow.nodes[id];
         Context::new(node.name.clone(), node.source, self.info.clone(), round, self.counters[id].clone())
+    }
+
+    /// What a segment has of the bytes.
+    pub(super) fn segment_account(&self, number: usize) -> Account {
+        let plan = &self.engine.plan.segments[number];
+        let last = *plan.nodes.last().expect("a segment has a node");
+        let seen = self.engine.learned[number].weight.clone();
+        if let Some(exact) = self.engine.flow.nodes[last].node.edge.exact() {
+            seen.store(exact.max(1), Ordering::Relaxed);
+        }
+        let pollers = match plan.work {
+            Work::Cpu => plan.workers,
+            Work::Io => self.scope.io().metrics().num_workers(),
+        };
+        let inside = plan.nodes.iter().map(|&id| self.counters[id].clone()).collect();
+        Account::new(&self.budget, number, plan.bytes, pollers, seen, inside)
+    }
+
+    /// What the queue of a node has of the bytes, or that in front of the consumer.
+    pub(super) fn account(&self, node: Option<usize>, edge: &Arc<dyn Edge>) -> Account {
+        let earlier = |&&id: &&usize| node.is_none_or(|node| id < node);
+        let number = self.engine.plan.segments.len() + self.queues.keys().filter(earlier).count();
+        let seen = Arc::new(AtomicUsize::new(edge.exact().unwrap_or(0)));
+        Account::new(&self.budget, number, self.engine.plan.prefetch.bytes, 1, seen, Vec::new())
     }
 
     #[cfg(target_os = "linux")]

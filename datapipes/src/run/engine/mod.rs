@@ -119,6 +119,7 @@ impl Engine {
             cancelled: Arc::new(AtomicBool::new(false)),
             offload,
             shared: Arc::default(),
+            stake: None,
         };
         Ok((scope, info))
     }

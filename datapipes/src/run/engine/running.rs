@@ -126,8 +126,8 @@ impl EpochRun {
     /// What is at the root, made ahead of the consumer on a thread of its own, which starts now.
     fn ahead<T: Send + 'static>(&self, above: Box<dyn ErasedChunks>) -> Items<T> {
         let (edge, gauge) = (self.root_edge(), self.root_queue.clone());
-        let mut background =
-            self.background("loader".to_owned(), above, self.engine.plan.prefetch, edge, gauge);
+        let queue = (self.engine.plan.prefetch, self.account(None, edge));
+        let mut background = self.background("loader".to_owned(), above, queue, edge, gauge);
         self.log.within(|| background.start());
         typed(edge.restore(Box::new(background)))
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::EpochRun;
 use super::inputs::{InlineTrace, NodeInputs, Runs};
+use crate::budget::Account;
 use crate::graph::{AnyItems, Edge, ErasedChunks, FlowNode, Op};
 use crate::keep::{Marked, Recorder, Trace};
 use crate::plan::{Place, Prefetch};
@@ -48,7 +49,7 @@ impl EpochRun {
                 // The queue stands behind the pipe, which may do something besides.
                 let above = self.inline(id, port, round, wanted);
                 let name = self.engine.flow.nodes[id].name.to_string();
-                let queue = Prefetch { items: queue.items.max(1), ..queue };
+                let queue = (Prefetch { items: queue.items.max(1), ..queue }, self.account(Some(id), &edge));
                 let chunks = edge.erase(above.items);
                 let background = self.background(name, chunks, queue, &edge, self.queues[&id].clone());
                 Wired { items: edge.restore(Box::new(background)), trace: above.trace }
@@ -71,13 +72,13 @@ impl EpochRun {
         &self,
         name: String,
         above: Box<dyn ErasedChunks>,
-        queue: Prefetch,
+        (queue, account): (Prefetch, Account),
         edge: &Arc<dyn Edge>,
         gauge: Arc<QueueGauge>,
     ) -> Background {
-        let Prefetch { items: depth, bytes, adaptive } = queue;
+        let Prefetch { items: depth, bytes: _, adaptive } = queue;
         let (scope, edge) = (self.scope.clone(), edge.clone());
-        Background::new(above, BackgroundSettings { name, depth, adaptive, bytes, scope, edge }, gauge)
+        Background::new(above, BackgroundSettings { name, depth, adaptive, account, scope, edge }, gauge)
     }
 
     fn segment(self: &Arc<Self>, number: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
@@ -104,7 +105,7 @@ impl EpochRun {
             in_flight: plan.in_flight,
             start: plan.start,
             workers: plan.workers,
-            bytes: plan.bytes,
+            account: self.segment_account(number),
             depth: plan.depth,
             arity: plan.arity,
             fixed: plan.fixed,

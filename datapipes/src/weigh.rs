@@ -1,0 +1,217 @@
+//! How many bytes a value keeps alive.
+
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use half::{bf16, f16};
+
+use crate::Tensor;
+
+/// How many bytes a value keeps alive, about: itself and what it owns.
+///
+/// Queues with a length in bytes count by it; see [`Builder::memory`](crate::loader::Builder::memory). What is known
+/// without a word from you: values without a destructor, `Vec`s and slices of numbers, text, [`Bytes`], [`Tensor`]s, batches of
+/// these, and pairs of these and a number, text or tensor. For a type of your own, implement it and say
+/// [`weighed`](crate::Graph::weighed) at the step that makes it; `explain` names the steps where that is missing.
+///
+/// # Examples
+/// ```
+/// use datapipes::{Graph, Weigh};
+///
+/// struct Scan { voxels: Vec<f32>, patient: String }
+///
+/// impl Weigh for Scan {
+///     fn weigh(&self) -> usize {
+///         self.voxels.weigh() + self.patient.weigh()
+///     }
+/// }
+///
+/// let scans = Graph::range(0..3)
+///     .map(|n| Scan { voxels: vec![0.0; 1000], patient: n.to_string() })
+///     .weighed(Weigh::weigh);
+/// # let _ = scans;
+/// assert_eq!(vec![0f32; 1000].weigh(), size_of::<Vec<f32>>() + 4000);
+/// ```
+pub trait Weigh {
+    /// Bytes, `size_of_val(self)` among them.
+    fn weigh(&self) -> usize;
+}
+
+/// Weighs many values in one call.
+pub(crate) type Weigher<T> = Arc<dyn Fn(&[T]) -> usize + Send + Sync>;
+
+/// How values of a type are weighed, if that is known by the type.
+pub(crate) fn weigher<T: 'static>() -> Option<Weigher<T>> {
+    KNOWN.get(&TypeId::of::<T>())?.downcast_ref().cloned()
+}
+
+type Known = HashMap<TypeId, Box<dyn Any + Send + Sync>>;
+
+static KNOWN: LazyLock<Known> = LazyLock::new(|| {
+    let mut known = Known::new();
+    fn add<T: Weigh + 'static>(known: &mut Known) {
+        let weigher: Weigher<T> = Arc::new(all::<T>);
+        known.insert(TypeId::of::<T>(), Box::new(weigher));
+    }
+    macro_rules! lists {
+        ($($type:ty)*) => {$(
+            add::<Vec<$type>>(&mut known);
+            add::<Vec<Vec<$type>>>(&mut known);
+            add::<Box<[$type]>>(&mut known);
+            add::<Arc<[$type]>>(&mut known);
+        )*};
+    }
+    macro_rules! pairs {
+        ($($first:ty),*) => {$(
+            add::<$first>(&mut known);
+            add::<Vec<$first>>(&mut known);
+            pairs!($first; u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 bool String Tensor);
+        )*};
+        ($first:ty; $($second:ty)*) => {$(
+            add::<($first, $second)>(&mut known);
+            add::<Vec<($first, $second)>>(&mut known);
+            add::<($second, $first)>(&mut known);
+            add::<Vec<($second, $first)>>(&mut known);
+        )*};
+    }
+    lists!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f16 bf16 f32 f64 bool char);
+    pairs!(Vec<u8>, Vec<u32>, Vec<u64>, Vec<i64>, Vec<f32>, Vec<f64>, String, Bytes, Tensor);
+    known
+});
+
+/// What values keep alive, without those that own nothing being looked at.
+fn all<T: Weigh>(values: &[T]) -> usize {
+    if std::mem::needs_drop::<T>() { values.iter().map(Weigh::weigh).sum() } else { size_of_val(values) }
+}
+
+macro_rules! plain {
+    ($($type:ty)*) => {$(
+        impl Weigh for $type {
+            fn weigh(&self) -> usize {
+                size_of::<Self>()
+            }
+        }
+    )*};
+}
+
+plain!(() u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f16 bf16 f32 f64 bool char &'static str);
+
+impl<T: Weigh> Weigh for Vec<T> {
+    fn weigh(&self) -> usize {
+        size_of::<Self>() + (self.capacity() - self.len()) * size_of::<T>() + all(self)
+    }
+}
+
+impl<T: Weigh, const N: usize> Weigh for [T; N] {
+    fn weigh(&self) -> usize {
+        all(self)
+    }
+}
+
+impl<T: Weigh> Weigh for Box<[T]> {
+    fn weigh(&self) -> usize {
+        size_of::<Self>() + all(self)
+    }
+}
+
+impl<T: Weigh> Weigh for Arc<[T]> {
+    fn weigh(&self) -> usize {
+        size_of::<Self>() + all(self)
+    }
+}
+
+impl<T: Weigh> Weigh for Option<T> {
+    fn weigh(&self) -> usize {
+        self.as_ref().map_or(size_of::<Self>(), Weigh::weigh)
+    }
+}
+
+impl<K: Weigh, V: Weigh, S> Weigh for HashMap<K, V, S> {
+    fn weigh(&self) -> usize {
+        size_of::<Self>() + self.iter().map(|(key, value)| key.weigh() + value.weigh()).sum::<usize>()
+    }
+}
+
+impl<K: Weigh, V: Weigh> Weigh for BTreeMap<K, V> {
+    fn weigh(&self) -> usize {
+        size_of::<Self>() + self.iter().map(|(key, value)| key.weigh() + value.weigh()).sum::<usize>()
+    }
+}
+
+impl Weigh for String {
+    fn weigh(&self) -> usize {
+        size_of::<Self>() + self.capacity()
+    }
+}
+
+impl Weigh for Bytes {
+    fn weigh(&self) -> usize {
+        size_of::<Self>() + self.len()
+    }
+}
+
+impl Weigh for Tensor {
+    fn weigh(&self) -> usize {
+        size_of::<Self>() + self.byte_len()
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $place:tt),*) => {
+        impl<$($name: Weigh),*> Weigh for ($($name,)*) {
+            fn weigh(&self) -> usize {
+                0 $(+ self.$place.weigh())*
+            }
+        }
+    };
+}
+
+tuples!(A 0);
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataLoader, Graph};
+
+    fn weight<T: Send + 'static>(graph: Graph<T>) -> usize {
+        let items = graph.clone().collect().unwrap();
+        graph.weigher::<T>().unwrap()(&items)
+    }
+
+    #[test]
+    fn values_that_tell_by_their_type_are_weighed_without_a_word() {
+        let one = Graph::range(0..1);
+        assert!(weight(one.clone().map(|_| vec![0u8; 5000])) >= 5000);
+        assert!(weight(one.clone().map(|_| "x".repeat(5000))) >= 5000);
+        assert!(weight(one.clone().map(|_| Bytes::from(vec![0; 5000]))) >= 5000);
+        assert!(weight(one.clone().map(|n| (vec![0f32; 5000], n))) >= 20_000);
+        assert!(weight(one.clone().map(|n| (n as i64, vec![0u8; 5000]))) >= 5000);
+        assert!(
+            weight(one.clone().map(|_| vec![0u8; 5000]).filter(|_| true).batch(2).map(|batch| batch)) >= 5000
+        );
+        assert_eq!(weight(one.clone().map(|n| [n; 4])), 32);
+        assert!(weight(Graph::from_vec(vec![vec![0u8; 5000]])) >= 5000);
+    }
+
+    #[test]
+    fn explain_names_steps_whose_bytes_are_unknown() {
+        struct Mine(#[expect(dead_code, reason = "it only has to own something")] Box<u64>);
+        let graph = Graph::range(0..9).map(|n| Mine(Box::new(n))).named("mine").shuffle(3);
+        let explain = |graph| DataLoader::builder(graph).workers(2).build().unwrap().explain();
+        let said = explain(graph.clone());
+        let line = said.lines().find(|line| line.contains("mine")).unwrap();
+        assert!(line.contains("bytes unknown: `weighed` tells them"), "{said}");
+        let said = explain(graph.weighed(|_| 8).map(|mine| mine).weighed(|_| 8));
+        assert!(
+            said.lines().find(|line| line.contains("map")).is_some_and(|line| !line.contains("unknown")),
+            "{said}"
+        );
+        let known = DataLoader::builder(Graph::range(0..9).map(|n| vec![n])).workers(2).build().unwrap();
+        assert!(!known.explain().contains("unknown"), "{}", known.explain());
+    }
+}
