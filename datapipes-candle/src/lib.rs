@@ -37,17 +37,16 @@
 //!
 //! # On a GPU
 //!
-//! On NVIDIA's GPUs, switch on the feature `cuda` of this crate, which switches on candle's; on others candle's own, as
-//! `candle-core = { version = "0.11", features = ["metal"] }`. Then each batch is uploaded by a thread of its own while the
-//! step before is computed; see [`DataLoader::prefetch_to_device`](datapipes::DataLoader::prefetch_to_device).
+//! This crate has no features. Switch on candle's own in your `Cargo.toml`, which holds for all that use it:
+//! `candle-core = { version = "0.11", features = ["cuda"] }`, or `metal`. Then each batch is uploaded by a thread of its
+//! own while the step before is computed; see
+//! [`DataLoader::prefetch_to_device`](datapipes::DataLoader::prefetch_to_device).
 //!
-//! With the feature `cuda` a batch goes through pinned memory (as much as the largest tensor has bytes) on a stream of its own, beside the kernels of the
-//! step. candle's own uploads, which are used where only candle's feature is on, are queued on the device's one
-//! stream: they wait for the kernels before them, and later kernels for them.
+//! candle's `Device::new_cuda` works on CUDA's default stream of each thread, so that an upload on that thread
+//! runs beside the kernels of the training thread. It is waited for there, before the batch is handed over. With
+//! `Device::new_cuda_with_stream` all threads share one stream, and an upload queues up behind the step.
 
 mod batch;
-#[cfg(feature = "cuda")]
-mod cuda;
 mod loader;
 mod tensor;
 

@@ -24,8 +24,8 @@ use crate::tensor::wrapped;
 /// - On the CPU a batch is moved when the consumer takes it: nothing is copied where the tensors own their numbers, as
 ///   collated ones do.
 /// - On any other device a batch is uploaded by a thread of the loader's own, one ahead of the consumer; see
-///   [`DataLoader::prefetch_to_device`]. There the upload is waited for, so that what the consumer gets is there. With the feature `cuda`, on NVIDIA's GPUs, it
-///   goes through pinned memory on a stream of its own, beside the kernels of the step.
+///   [`DataLoader::prefetch_to_device`]. There the upload is waited for ([`Device::synchronize`]), so that what the
+///   consumer gets is ready whichever stream it uses.
 /// - Errors are candle's, with the whole text of ours: node, item and cause. The epoch ends behind one.
 ///
 /// Figures, the plan and the number of batches are those of the loader it was made of, [`loader`](CandleLoader::loader).
@@ -256,11 +256,8 @@ fn uploaded<T: Send + 'static, U: Send + 'static>(
     let device = device.clone();
     loader.prefetch_to_device(move |batch| {
         let batch = convert(batch, &device)?;
-        // With the feature `cuda` the upload has been waited for, and what `convert` queued is on the stream that the step uses, too.
-        // To wait for that stream would be to wait for the step.
-        if !(cfg!(feature = "cuda") && device.is_cuda()) {
-            device.synchronize()?;
-        }
+        // On CUDA each thread may have a stream of its own: the consumer's would not wait for this one's.
+        device.synchronize()?;
         Ok::<_, Error>(batch)
     })
 }

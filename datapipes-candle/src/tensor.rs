@@ -8,8 +8,7 @@ use datapipes::{DType, TypedVec};
 /// - On the CPU a tensor that owns its numbers is moved: no copy, the same address. One of shared bytes
 ///   ([`Tensor::is_shared`](datapipes::Tensor::is_shared)) is copied once, since candle's tensors on the CPU own a
 ///   vector.
-/// - On a GPU the numbers are uploaded from where they lie, once, and the tensor is dropped. With the feature `cuda`, on NVIDIA's GPUs,
-///   they go through pinned memory on a stream of their own, and are there when this returns.
+/// - On a GPU the numbers are uploaded from where they lie, once, and the tensor is dropped.
 /// - `bool` becomes `u8`, 0 or 1, also without a copy.
 ///
 /// # Errors
@@ -25,12 +24,6 @@ use datapipes::{DType, TypedVec};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn to_candle(tensor: datapipes::Tensor, device: &Device) -> Result<Tensor> {
-    #[cfg(feature = "cuda")]
-    if let Device::Cuda(device) = device
-        && tensor.byte_len() > 0
-    {
-        return crate::cuda::upload(&tensor, device);
-    }
     if !device.is_cpu() {
         return upload(&tensor, device);
     }
@@ -75,7 +68,7 @@ fn upload(tensor: &datapipes::Tensor, device: &Device) -> Result<Tensor> {
     }
 }
 
-pub(crate) fn unsupported(dtype: DType) -> Error {
+fn unsupported(dtype: DType) -> Error {
     let how = match dtype {
         DType::I8 | DType::U16 | DType::U64 => "; `to_candle_widened` makes a type of it that candle has",
         _ => "",
