@@ -42,9 +42,8 @@
 //! own while the step before is computed; see
 //! [`DataLoader::prefetch_to_device`](datapipes::DataLoader::prefetch_to_device).
 //!
-//! candle's `Device::new_cuda` works on CUDA's default stream of each thread, so that an upload on that thread
-//! runs beside the kernels of the training thread. It is waited for there, before the batch is handed over. With
-//! `Device::new_cuda_with_stream` all threads share one stream, and an upload queues up behind the step.
+//! A CUDA device of candle has one stream, which all threads share: an upload is queued after the kernels of the step, and the next
+//! kernels wait for it. With bytes instead of floats that costs some per cent of a fast step; see `BENCHMARKS.md`.
 
 mod batch;
 mod loader;

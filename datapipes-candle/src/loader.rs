@@ -256,7 +256,7 @@ fn uploaded<T: Send + 'static, U: Send + 'static>(
     let device = device.clone();
     loader.prefetch_to_device(move |batch| {
         let batch = convert(batch, &device)?;
-        // On CUDA each thread may have a stream of its own: the consumer's would not wait for this one's.
+        // What is handed over is complete, whichever stream the consumer uses.
         device.synchronize()?;
         Ok::<_, Error>(batch)
     })

@@ -9,10 +9,13 @@ use proptest::prelude::*;
 
 use crate::graphs::{Spec, Step, spec, strict_run};
 
+/// A size hint, and how many steps are left.
+type Said = ((usize, Option<usize>), Option<u64>);
+
 /// What was said before each item and after the last, and whether each was an item.
 #[derive(Default)]
 struct Heard {
-    said: Vec<((usize, Option<usize>), Option<u64>)>,
+    said: Vec<Said>,
     items: Vec<bool>,
 }
 
@@ -126,7 +129,7 @@ proptest! {
             move |mine| {
                 left -= 1;
                 match left {
-                    0 if steps % 2 == 0 => Err(datapipes::Error::user("no connection")),
+                    0 if steps.is_multiple_of(2) => Err(datapipes::Error::user("no connection")),
                     _ => Ok(mine && left > 0),
                 }
             }
