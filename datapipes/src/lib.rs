@@ -41,7 +41,7 @@
 //!
 //! | message | cure |
 //! |---|---|
-//! | `E0283: type annotations needed`, at an `Ok(..)`: `cannot satisfy _: Into<Box<dyn Error + Send + Sync>>` | The closure uses `?`, and nothing says what its errors are. End it in [`datapipes::Ok(..)`](Ok) where errors of this library and of `std::io` pass, in `Ok::<_, datapipes::BoxError>(..)` where any do |
+//! | `E0283: type annotations needed`, at an `Ok(..)`: `cannot satisfy _: Into<Box<dyn Error + Send + Sync>>` | The closure uses `?`, and nothing says what its errors are. End it in [`datapipes::Ok(..)`](fn@Ok) where errors of this library and of `std::io` pass, in `Ok::<_, datapipes::BoxError>(..)` where any do |
 //! | `E0277: .. is no list of samples`, at `collate`, `collate_with` or `unbatch` | Put [`.batch(n)`](Graph::batch) before it |
 //! | `E0277: a list of .. cannot be made into a batch` | `#[derive(Collate)]` on the struct (feature `derive`), or [`collate_with`](Graph::collate_with) |
 //! | `E0599: no method named .. found for struct Graph<..>` | The method is another crate's: `use datapipes_io::prelude::*;` for files, archives and samples, `use datapipes_image::prelude::*;` for pictures. On an [`Epoch`], `next` and `map` are `futures::StreamExt`'s |

@@ -124,9 +124,9 @@ impl<T: Send + 'static> DataLoader<T> {
     /// its length.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the state is of another graph or seed, with what differs,
+    /// [`ErrorKind::Config`] if the state is of another graph or seed, with what differs,
     /// node by node; if it is of other ranks, and which node stands in the way; or if the loader was not told that it
-    /// will be [resumable](Builder::resumable). [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it is of this graph, but
+    /// will be [resumable](Builder::resumable). [`ErrorKind::Corrupt`] if it is of this graph, but
     /// says what its nodes cannot have kept.
     ///
     /// # Examples
