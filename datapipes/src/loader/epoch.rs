@@ -352,9 +352,15 @@ impl<T: Send + 'static> Blocking<T> {
     #[inline]
     pub fn next_item(&mut self) -> Option<Result<Item<T>>> {
         match self.0.pop_ready() {
-            None => wait_for(&self.0.runs.clone(), || true, self.0.next_item()),
+            None => self.wait(),
             ready => ready,
         }
+    }
+
+    /// Apart from the way of what is ready, which is some instructions long.
+    #[inline(never)]
+    fn wait(&mut self) -> Option<Result<Item<T>>> {
+        wait_for(&self.0.runs.clone(), || true, self.0.next_item())
     }
 
     /// Says that the last item was of no use; see [`Epoch::fail_last`].
@@ -396,7 +402,10 @@ impl<T: Send + 'static> Iterator for Blocking<T> {
 
     #[inline]
     fn next(&mut self) -> Option<Result<T>> {
-        self.next_item().map(|item| item.map(Item::into_inner))
+        match self.0.pop_ready() {
+            Some(ready) => Some(ready.map(Item::into_inner)),
+            None => self.wait().map(|item| item.map(Item::into_inner)),
+        }
     }
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.0.left().size_hint()
