@@ -26,8 +26,9 @@ use crate::sync::lock;
 
 /// An item may be so many times as large as those before it and still be covered, where several are made in one poll.
 pub(crate) const JUMP: usize = 1024;
-/// Before the first item of an edge is known, it is taken for one of so many that fit.
-const UNKNOWN: usize = 32;
+/// Before the first item of an edge is known, it is taken for one of so many that fit: as many as there are requests in flight at most, so that a
+/// first round trip is not waited for by a few of them alone. What bounds the bytes then is the stake of each poll.
+const UNKNOWN: usize = 2048;
 
 /// So many ticks of the clock without movement, and one that has not even begun goes on.
 const LONG: u32 = 5;
