@@ -15,7 +15,7 @@ use datapipes::{Error, ErrorKind, Result, State};
 
 use crate::BurnLoader;
 
-/// What the learner saves of itself.
+/// Files that the learner saves of itself.
 const PARTS: [&str; 3] = ["model", "optim", "scheduler"];
 
 /// A training by burn's learner that goes on where it was stopped or killed, with model, optimizer, learning rate and data of one
